@@ -1,0 +1,56 @@
+.DEFAULT_GOAL := help
+VENV ?= .venv
+PYTHON ?= python3
+PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint constraints.txt
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+
+.PHONY: help run test check lint typecheck format cov accuracy bench build clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+run: $(VENV)/.runtime ## Set up what is missing, then serve both models on this machine
+	workerctl dev
+
+test: $(VENV)/.development ## Set up what is missing, then run the tests that this machine can run
+	python -m pytest
+
+check: lint typecheck ## Check format, lint and types
+
+# torch goes first and alone, so that the constraint decides which build is taken
+$(VENV)/.torch: constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) torch
+	touch $@
+
+$(VENV)/.runtime: $(VENV)/.torch pyproject.toml
+	$(PIP_INSTALL) --editable '.[runtime]'
+	touch $@
+
+$(VENV)/.development: $(VENV)/.torch pyproject.toml
+	$(PIP_INSTALL) --editable '.[runtime,recipes,references,dev]'
+	touch $@ $(VENV)/.runtime
+
+lint: $(VENV)/.development
+	ruff format --check .
+	ruff check .
+
+typecheck: $(VENV)/.development
+	mypy
+	pyright
+	pyright --ignoreexternal --verifytypes tenantry
+
+format: $(VENV)/.development ## Rewrite the code in the house format
+	ruff check --fix --quiet .
+	ruff format .
+
+cov: $(VENV)/.development ## Run the tests with branch coverage
+	coverage run -m pytest
+	coverage report
+
+build: $(VENV)/.development ## Build the sdist and the wheel
+	$(PIP_INSTALL) build
+	python -m build
+
+clean: ## Remove what the other targets made, but not the environment
+	rm -rf dist build .coverage .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""`workerctl`: the command line of operators and tenants."""

@@ -1,0 +1,1 @@
+"""The multi-tenant runtime: edge, nodes, engine, models. ARCHITECTURE.md follows one request through it."""

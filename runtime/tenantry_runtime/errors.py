@@ -1,0 +1,172 @@
+"""Everything that the runtime refuses or fails at, named by situation.
+
+TenantryError
+├── RequestError                 the request cannot be served as it is; nothing ran
+│   ├── InvalidInput             a field is missing, unknown, mistyped or out of range
+│   ├── BodyTooLarge             the body is over the limit
+│   ├── UnknownModel             no such id or alias; names near matches
+│   ├── ContextExceeded          prompt and answer do not fit the model's context
+│   ├── Unauthenticated          no token, or not one of ours
+│   ├── Forbidden                a good token, for another account
+│   ├── RouteNotFound            no such path
+│   └── MethodNotAllowed         a path that exists, another method
+├── CapacityExceeded             the queue is full; carries when to come back
+├── NodeUnavailable              no healthy node serves this model and phase
+├── GenerationFailed             a node failed a request that it had accepted
+├── RequestTimeout               the request's own deadline passed
+└── ConfigurationError           the operator's configuration or state directory is unusable
+    └── CheckpointError          a model directory is unusable; names file and tensor
+
+HTTP status and code of each live in one table, `edge/errors.py`.
+"""
+
+from __future__ import annotations
+
+
+class TenantryError(Exception):
+    """Base of every error that the runtime raises on purpose."""
+
+
+class RequestError(TenantryError):
+    """The request cannot be served as it is; nothing ran."""
+
+
+class InvalidInput(RequestError, ValueError):
+    """A field of the request is missing, unknown, mistyped or out of range."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(field, problem)
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}" if self.field else self.problem
+
+
+class BodyTooLarge(RequestError):
+    """The request's body is over the limit."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        super().__init__(limit_bytes)
+
+    def __str__(self) -> str:
+        return f"the request body is larger than {self.limit_bytes} bytes"
+
+
+class UnknownModel(RequestError, LookupError):
+    """The catalog has no such id or alias."""
+
+    def __init__(self, model: str, near: tuple[str, ...] = ()) -> None:
+        self.model = model
+        self.near = near
+        super().__init__(model, near)
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
+        return f"No such model {self.model}{hint}"
+
+
+class ContextExceeded(RequestError):
+    """Prompt and answer do not fit the model's context."""
+
+    def __init__(self, num_tokens: int, limit: int) -> None:
+        self.num_tokens = num_tokens
+        self.limit = limit
+        super().__init__(num_tokens, limit)
+
+    def __str__(self) -> str:
+        return (
+            f"The estimated number of input and maximum output tokens ({self.num_tokens}) "
+            f"exceeded this model context window limit ({self.limit})"
+        )
+
+
+class Unauthenticated(RequestError):
+    """The request carries no token, or not one of ours."""
+
+    def __str__(self) -> str:
+        return "Authentication error"
+
+
+class Forbidden(RequestError):
+    """The token is good, but not for this account."""
+
+    def __str__(self) -> str:
+        return "Authentication error"
+
+
+class RouteNotFound(RequestError):
+    """No such path."""
+
+    def __str__(self) -> str:
+        return "No route for that URI"
+
+
+class MethodNotAllowed(RequestError):
+    """The path exists, with another method."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        super().__init__(method)
+
+    def __str__(self) -> str:
+        return f"Method {self.method} not allowed for this URI"
+
+
+class CapacityExceeded(TenantryError):
+    """The queue is full."""
+
+    def __init__(self, retry_after_s: int = 1) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(retry_after_s)
+
+    def __str__(self) -> str:
+        return "Capacity temporarily exceeded, please try again."
+
+
+class NodeUnavailable(TenantryError):
+    """No healthy node serves this model and phase."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        super().__init__(model)
+
+    def __str__(self) -> str:
+        return f"no healthy node serves {self.model}; try again shortly"
+
+
+class GenerationFailed(TenantryError):
+    """A node failed a request that it had accepted."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(problem)
+
+    def __str__(self) -> str:
+        return f"generation failed: {self.problem}"
+
+
+class RequestTimeout(TenantryError, TimeoutError):
+    """The request's own deadline passed."""
+
+    def __str__(self) -> str:
+        return "Request timeout"
+
+
+class ConfigurationError(TenantryError):
+    """The operator's configuration or state directory is unusable."""
+
+
+class CheckpointError(ConfigurationError):
+    """A model directory is unusable."""
+
+    def __init__(self, file: str, tensor: str | None, problem: str) -> None:
+        self.file = file
+        self.tensor = tensor
+        self.problem = problem
+        super().__init__(file, tensor, problem)
+
+    def __str__(self) -> str:
+        where = f"{self.file}: tensor {self.tensor}" if self.tensor else self.file
+        return f"{where}: {self.problem}"

@@ -1,0 +1,1 @@
+"""Nodes: the process that hosts members, and what edges and nodes say to each other."""

@@ -1,0 +1,37 @@
+"""What every suite shares: which suites this machine can run, and hypothesis's two profiles."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import pytest
+from hypothesis import settings
+
+HAS_RUNTIME = find_spec("torch") is not None
+
+# a base install has the SDK and the command line only; CI sets TENANTRY_TEST_RUNTIME to be sure
+collect_ignore = [] if HAS_RUNTIME else ["kernels", "runtime", "recipes", "integration"]
+
+# the one place for example counts: `ci` for every run, `full` before a release
+settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True)
+settings.register_profile("full", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+if HAS_RUNTIME:
+    import torch
+
+    if not torch.cuda.is_available():
+        # read when @triton.jit decorates, so it must precede the first import of a kernel
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_configure() -> None:
+    if os.environ.get("TENANTRY_TEST_RUNTIME") and not HAS_RUNTIME:
+        pytest.exit("TENANTRY_TEST_RUNTIME is set, but torch is not installed", returncode=4)
+
+
+def pytest_report_header() -> str:
+    return "tenantry: " + (
+        "all suites" if HAS_RUNTIME else "no torch, so only the SDK's and the CLI's suites run"
+    )
