@@ -1,0 +1,45 @@
+"""SwiGLU experts applied to the rows that chose them.
+
+T rows, H hidden values, E experts, K choices per row, I values inside an expert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
+from torch.nn.functional import silu
+
+ExpertMlp: TypeAlias = Callable[[int, torch.Tensor], torch.Tensor]
+"""Expert number and its rows [M, H] to their outputs [M, H]."""
+
+
+def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
+    """Return silu(gate) * up of [..., gate | up]."""
+    gate, up = gate_up.chunk(2, -1)
+    return silu(gate) * up
+
+
+def route_to_experts(
+    x_TH: torch.Tensor,
+    expert_TK: torch.Tensor,
+    weight_TK: torch.Tensor,
+    num_experts: int,
+    apply: ExpertMlp,
+) -> torch.Tensor:
+    """Return sum over k of weight[t, k] * expert[t, k](x[t]), in x's dtype [T, H].
+
+    The sum over a row's choices runs in the order of k, whatever other rows there are.
+    """
+    num_rows, num_choices = expert_TK.shape
+    flat_expert = expert_TK.flatten()
+    order = flat_expert.argsort(stable=True)
+    counts: Sequence[int] = torch.bincount(flat_expert, minlength=num_experts).tolist()
+    rows = x_TH[order // num_choices]
+    outputs = [
+        apply(expert, part) for expert, part in enumerate(rows.split(list(counts))) if part.shape[0]
+    ]
+    # back to the order of (row, choice), so that weighting and summing are dense
+    sorted_back = torch.cat(outputs)[order.argsort()].view(num_rows, num_choices, -1)
+    return torch.einsum("tkh,tk->th", sorted_back, weight_TK.to(sorted_back.dtype))

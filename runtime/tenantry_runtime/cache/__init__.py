@@ -1,0 +1,1 @@
+"""Cache pages: who owns them, how they are laid out, and the check before each use."""
