@@ -1,0 +1,53 @@
+"""`workerctl dev`: a whole runtime on one machine."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+# `serve` starts the processes that import these; better to say at once what they would miss
+RUNTIME_PACKAGES = ("torch", "grpc", "granian", "starlette", "sqlalchemy", "safetensors")
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=8787,
+    show_default=True,
+    help="Port to listen on.",
+)
+@click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".tenantry"),
+    show_default=True,
+    help="Where accounts, tokens and usage are kept.",
+)
+@click.pass_context
+def dev(ctx: click.Context, host: str, port: int, state_dir: Path) -> None:
+    """Serve both models on this machine until Ctrl-C.
+
+    Its credentials are left where the SDK and `workerctl ai` find them.
+    """
+    missing = [name for name in RUNTIME_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise _NotInstalled(missing)
+    try:
+        from tenantry_runtime.dev import serve
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("tenantry"):
+            raise
+        raise _NotInstalled([error.name]) from error
+    ctx.exit(serve(host=host, port=port, state_dir=state_dir))
+
+
+class _NotInstalled(click.ClickException):
+    def __init__(self, missing: list[str]) -> None:
+        super().__init__(
+            f"the runtime is not installed ({', '.join(missing)} missing); "
+            "run: pip install 'tenantry[runtime]'"
+        )

@@ -1,0 +1,68 @@
+"""`workerctl`: the groups of commands, and how every command ends.
+
+| exit code | when |
+|---|---|
+| 0 | done |
+| 1 | it failed, and one line on stderr says at what |
+| 2 | the command line is wrong |
+| 130 | Ctrl-C |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .ai import ai
+from .dev import dev
+
+INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    """Ends what fails for a reason that a user can act on in one line, without a traceback."""
+
+    # Any: as click has it
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except (click.exceptions.Exit, click.ClickException, click.Abort):
+            raise
+        except Exception as error:
+            # a tenth of a second that a command which does not call the SDK does without
+            from tenantry import TenantryError
+
+            if isinstance(error, TenantryError):
+                raise click.ClickException(" ".join(str(error).split())) from error
+            raise
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not ctx.resilient_parsing:
+        from tenantry import __version__
+
+        click.echo(f"workerctl {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+def main() -> None:
+    """Run and call large models on your own machines.
+
+    `workerctl dev` starts everything on this machine; `workerctl ai run` asks a model something.
+    """
+
+
+main.add_command(ai)
+main.add_command(dev)

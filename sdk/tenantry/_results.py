@@ -1,0 +1,239 @@
+"""What a call returns: typed, and readable by key like the JSON that it came from.
+
+`result.choices[0].message.content` and `result["choices"][0]["message"]["content"]` are the same.
+Fields that this version does not know are ignored; a null stands for the field's default.
+Annotations are real objects here, not strings: msgspec would resolve strings in the namespace of
+`tenantry`, which these classes name as their module.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A JSON object with known fields, also readable by key."""
+
+    # Any: as in any JSON object, the type of a field chosen by a string is not known
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.__struct_fields__:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.__struct_fields__
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__struct_fields__)
+
+    def __len__(self) -> int:
+        return len(self.__struct_fields__)
+
+    def keys(self) -> tuple[str, ...]:
+        """Name the fields; with this, `dict(record)` works."""
+        return self.__struct_fields__
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a field, or `default` for a name that is no field."""
+        return self[key] if key in self else default
+
+
+class PromptTokensDetails(Record, frozen=True, kw_only=True):
+    """What of `prompt_tokens` was special."""
+
+    cached_tokens: int = 0
+    """Prompt tokens whose computation was found in the cache."""
+
+
+class CompletionTokensDetails(Record, frozen=True, kw_only=True):
+    """What of `completion_tokens` was special."""
+
+    reasoning_tokens: int = 0
+    """Tokens of the model's thinking."""
+
+
+class Usage(Record, frozen=True, kw_only=True):
+    """Tokens of one request; all zero if the server said nothing of them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
+    completion_tokens_details: CompletionTokensDetails = CompletionTokensDetails()
+
+
+class FunctionCall(Record, frozen=True, kw_only=True):
+    """Which function the model calls, and with what."""
+
+    name: str
+    arguments: str
+    """JSON text of an object."""
+
+
+class ToolCall(Record, frozen=True, kw_only=True):
+    """A call of one of the request's tools."""
+
+    id: str
+    type: str
+    """`function`"""
+    function: FunctionCall
+
+
+# omit_defaults: a message goes back into the next request's `messages`, without the empty fields
+class Message(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """The model's answer; may go into the next request's `messages` as it is."""
+
+    role: str
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    """The same as `reasoning`, under the name that some clients know."""
+    refusal: str | None = None
+    tool_calls: list[ToolCall] = []
+
+
+class Choice(Record, frozen=True, kw_only=True):
+    """One answer, and why it ended."""
+
+    index: int = 0
+    message: Message
+    finish_reason: str | None = None
+    """`stop`, `length` or `tool_calls`."""
+    logprobs: Any = None
+
+
+class Completion(Record, frozen=True, kw_only=True):
+    """A whole answer."""
+
+    id: str = ""
+    object: str = "chat.completion"
+    created: int = 0
+    """Unix time in seconds."""
+    model: str = ""
+    choices: list[Choice]
+    usage: Usage = Usage()
+
+    @property
+    def text(self) -> str:
+        """The answer's content; empty if there is none, as in a turn that only calls tools."""
+        return self.choices[0].message.content or ""
+
+    @property
+    def reasoning(self) -> str:
+        """The model's thinking; empty if it did none."""
+        message = self.choices[0].message
+        return message.reasoning or message.reasoning_content or ""
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        return self.choices[0].message.tool_calls
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.choices[0].finish_reason
+
+
+class FunctionCallDelta(Record, frozen=True, kw_only=True):
+    """A function's name, or more of its arguments."""
+
+    name: str | None = None
+    arguments: str = ""
+    """More of the JSON text; the pieces joined are one object."""
+
+
+class ToolCallDelta(Record, frozen=True, kw_only=True):
+    """The beginning of a tool call (with `id` and name), or more of its arguments."""
+
+    index: int
+    id: str | None = None
+    type: str | None = None
+    function: FunctionCallDelta = FunctionCallDelta()
+
+
+class Delta(Record, frozen=True, kw_only=True):
+    """More of a message; what is not set has nothing new."""
+
+    role: str | None = None
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] = []
+
+
+class ChunkChoice(Record, frozen=True, kw_only=True):
+    """More of one answer, or its end."""
+
+    index: int = 0
+    delta: Delta = Delta()
+    finish_reason: str | None = None
+    logprobs: Any = None
+
+
+class Chunk(Record, frozen=True, kw_only=True):
+    """One piece of a streamed answer."""
+
+    id: str = ""
+    object: str = "chat.completion.chunk"
+    created: int = 0
+    model: str = ""
+    choices: list[ChunkChoice] = []
+    """Empty in the chunk that carries only `usage`."""
+    usage: Usage | None = None
+
+    @property
+    def text(self) -> str:
+        """More of the answer's content, or nothing."""
+        return (self.choices[0].delta.content or "") if self.choices else ""
+
+    @property
+    def reasoning(self) -> str:
+        """More of the model's thinking, or nothing."""
+        if not self.choices:
+            return ""
+        delta = self.choices[0].delta
+        return delta.reasoning or delta.reasoning_content or ""
+
+    @property
+    def tool_calls(self) -> list[ToolCallDelta]:
+        return self.choices[0].delta.tool_calls if self.choices else []
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Set in the chunk that ends the answer."""
+        return self.choices[0].finish_reason if self.choices else None
+
+
+class ModelTask(Record, frozen=True, kw_only=True):
+    """What a model is for."""
+
+    id: str = ""
+    name: str = ""
+    description: str = ""
+
+
+class ModelProperty(Record, frozen=True, kw_only=True):
+    """One thing that is said of a model, such as its `context_window`."""
+
+    property_id: str
+    value: Any = None
+    """A string, a list or an object, whatever the property is."""
+
+
+class Model(Record, frozen=True, kw_only=True):
+    """A model on offer."""
+
+    id: str = ""
+    name: str
+    """What `run` takes, such as `@cf/moonshotai/kimi-k2.6`."""
+    description: str = ""
+    task: ModelTask = ModelTask()
+    tags: list[str] = []
+    properties: list[ModelProperty] = []
+
+    def property_value(self, property_id: str) -> Any:
+        """Return the value of one property, such as `context_window`; None if it has none."""
+        for entry in self.properties:
+            if entry.property_id == property_id:
+                return entry.value
+        return None
