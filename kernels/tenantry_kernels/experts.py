@@ -33,6 +33,9 @@ def route_to_experts(
     The sum over a row's choices runs in the order of k, whatever other rows there are.
     """
     num_rows, num_choices = expert_TK.shape
+    if num_rows == 1:
+        chosen = torch.cat([apply(expert, x_TH) for expert in expert_TK[0].tolist()])
+        return weight_TK.to(chosen.dtype) @ chosen
     flat_expert = expert_TK.flatten()
     order = flat_expert.argsort(stable=True)
     counts: Sequence[int] = torch.bincount(flat_expert, minlength=num_experts).tolist()
@@ -42,4 +45,4 @@ def route_to_experts(
     ]
     # back to the order of (row, choice), so that weighting and summing are dense
     sorted_back = torch.cat(outputs)[order.argsort()].view(num_rows, num_choices, -1)
-    return torch.einsum("tkh,tk->th", sorted_back, weight_TK.to(sorted_back.dtype))
+    return torch.bmm(weight_TK.to(sorted_back.dtype)[:, None], sorted_back).squeeze(1)

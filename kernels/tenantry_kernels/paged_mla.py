@@ -8,8 +8,8 @@ Cache layout, per layer, in the cache's dtype (BF16, or float32 in tests):
 | token | page size | |
 | value | C = L + rope | latent (L), then the rotated shared key |
 
-S sequences, P page-table columns, T rows, N heads, K chosen positions, C cached values, L latent values.
-Scores and sums are float32. Attention over nothing is exactly 0.
+A slot is page * page size + token. S sequences, P page-table columns, T rows, N heads, K gathered
+rows, C cached values, L latent values. Scores and sums are float32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 
 def append_rows(pool: torch.Tensor, slot_T: torch.Tensor, row_TC: torch.Tensor) -> None:
-    """Write each row at its slot (page * page size + offset); slots past the pool go to the sink page.
+    """Write each row at its slot; slots past the pool go to the sink page.
 
     pool: [pages + 1, page size, C]; slot_T: int64 [T]; row_TC: [T, C], cast to the pool's dtype.
     """
@@ -27,41 +27,46 @@ def append_rows(pool: torch.Tensor, slot_T: torch.Tensor, row_TC: torch.Tensor) 
     flat.index_copy_(0, slot_T.clamp(max=sink), row_TC.to(pool.dtype))
 
 
-def gather_rows(pool: torch.Tensor, page_table: torch.Tensor) -> torch.Tensor:
-    """Return float32 [..., P * page size, C]: the pages of each table row, in logical order."""
-    return pool[page_table].flatten(-3, -2).float()
+def slots_of(page_table: torch.Tensor, position: torch.Tensor, page_tokens: int) -> torch.Tensor:
+    """Return the slots of logical positions, both int64 [..., K], through page tables [..., P]."""
+    page = page_table.gather(-1, position // page_tokens)
+    return page * page_tokens + position % page_tokens
+
+
+def gather_rows(pool: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
+    """Return the rows at int64 slots [...] as float32 [..., C]."""
+    flat = pool.view(-1, pool.shape[-1])
+    # index_select copies whole rows; indexing with a tensor walks them value by value
+    return flat.index_select(0, slot.flatten()).view(*slot.shape, -1).float()
 
 
 def decode_attention(
     q_SNC: torch.Tensor,
     kv_SKC: torch.Tensor,
-    is_read_SK: torch.Tensor,
+    bias_SK: torch.Tensor,
     scale: float,
     latent_dim: int,
 ) -> torch.Tensor:
     """Attend one query per sequence over its own gathered rows; return float32 latent sums [S, N, L].
 
-    is_read_SK: bool, which rows count.
+    bias_SK: 0 where a row counts, -inf where not; rows that do not count must be finite.
     """
-    score_SNK = torch.bmm(q_SNC.float(), kv_SKC.transpose(1, 2)).mul_(scale)
-    score_SNK.masked_fill_(~is_read_SK[:, None], -torch.inf)
-    weight_SNK = torch.softmax(score_SNK, -1).nan_to_num_(0.0)
-    return torch.bmm(weight_SNK, kv_SKC[..., :latent_dim])
+    score_SNK = torch.baddbmm(bias_SK[:, None], q_SNC.float(), kv_SKC.mT, alpha=scale)
+    return torch.bmm(torch.softmax(score_SNK, -1), kv_SKC[..., :latent_dim])
 
 
 def prefill_attention(
     q_TNC: torch.Tensor,
     kv_KC: torch.Tensor,
-    is_read_TK: torch.Tensor,
+    bias_TK: torch.Tensor,
     scale: float,
     latent_dim: int,
 ) -> torch.Tensor:
     """Attend T queries of one sequence over its gathered rows; return float32 latent sums [T, N, L].
 
-    is_read_TK: bool, which rows each query may see.
+    bias_TK: 0 where a query may see a row, -inf where not; all rows must be finite.
     """
     num_rows, num_heads, _ = q_TNC.shape
-    score_NTK = (q_TNC.float().transpose(0, 1) @ kv_KC.T).mul_(scale)
-    score_NTK.masked_fill_(~is_read_TK, -torch.inf)
-    weight_NTK = torch.softmax(score_NTK, -1).nan_to_num_(0.0)
-    return (weight_NTK @ kv_KC[:, :latent_dim]).transpose(0, 1).reshape(num_rows, num_heads, -1)
+    score_NTK = (q_TNC.float().transpose(0, 1) @ kv_KC.T).mul_(scale).add_(bias_TK)
+    sum_NTL = torch.softmax(score_NTK, -1) @ kv_KC[:, :latent_dim]
+    return sum_NTL.transpose(0, 1).reshape(num_rows, num_heads, latent_dim)

@@ -20,6 +20,7 @@ from tenantry_kernels.paged_mla import (
     decode_attention,
     gather_rows,
     prefill_attention,
+    slots_of,
 )
 from tenantry_kernels.sparse_index import index_scores, index_scores_batch
 from tenantry_runtime.cache.checked import CheckedBatch
@@ -79,9 +80,9 @@ class ChosenPositions:
 class PagedAttend:
     """Attention through a checked batch's pages.
 
-    Sequences with one new row (decode) go through one batched gather; those with more (prefill
-    chunks) one by one. `deterministic` takes every row by itself, so that its sums run over shapes
-    that depend on its own length alone.
+    Sequences with one new row (decode) go through batched gathers; those with more (prefill chunks)
+    one by one. `deterministic` takes every row by itself, so that its sums run over shapes that
+    depend on its own length alone. Sequences with nothing to read get exactly 0.
     """
 
     def __init__(
@@ -92,78 +93,62 @@ class PagedAttend:
         *,
         deterministic: bool,
     ) -> None:
-        self._checked = checked
+        self._write_slot_T = checked.write_slot_T
         self._cache = cache
-        self._page_tokens = cache.latent_N[0].shape[1]
-        self._device = cache.latent_N[0].device
-        self._spans = [
-            Span(sequence, start, stop, checked.read_len_S[sequence], self._page_tokens)
+        spans = [
+            Span(sequence, start, stop, checked.read_len_S[sequence])
             for sequence, (start, stop) in enumerate(pairwise(cu_len))
             if stop > start
         ]
         if deterministic:
-            self._spans = [row for span in self._spans for row in span.rows()]
-        self._groups = [] if deterministic else _decode_groups(self._spans, checked)
-        grouped = {span.start for group in self._groups for span in group.spans}
-        self._singles = [span for span in self._spans if span.start not in grouped]
+            spans = [row for span in spans for row in span.rows()]
+        self._longest = max((span.read_len for span in spans), default=0)
+        page_tokens = cache.latent_N[0].shape[1]
+        self._groups, singles = _split(spans, checked, page_tokens, deterministic=deterministic)
+        self._chunks = [Chunk.of(span, checked, page_tokens) for span in singles]
 
     def select(self, layer: int, rows: IndexRows) -> ChosenPositions | None:
         keys = self._cache.index_keys[layer]
-        append_rows(keys, self._checked.write_slot_T, rows.key_TD)
-        if max((span.read_len for span in self._spans), default=0) <= rows.top_k:
+        append_rows(keys, self._write_slot_T, rows.key_TD)
+        if self._longest <= rows.top_k:
             return None
-        num_rows = rows.q_TJD.shape[0]
-        chosen = torch.full((num_rows, rows.top_k), -1, device=self._device)
+        chosen = torch.full((rows.q_TJD.shape[0], rows.top_k), -1, device=keys.device)
         for group in self._groups:
-            at = group.row_S
-            scores = index_scores_batch(
-                rows.q_TJD[at], rows.weight_TJ[at], gather_rows(keys, group.page_table_SP)
-            )
-            chosen[at] = _top_positions(scores, group.is_read_SK, rows.top_k)
-        for span in self._singles:
-            q_TJD, weight_TJ = rows.q_TJD[span.at], rows.weight_TJ[span.at]
-            scores = index_scores(q_TJD, weight_TJ, self._gather(keys, span))
-            chosen[span.at] = _top_positions(scores, span.is_read_TK(self._device), rows.top_k)
+            at = group.rows
+            key_SKD = gather_rows(keys, group.slot_SK)
+            score = index_scores_batch(rows.q_TJD[at], rows.weight_TJ[at], key_SKD)
+            chosen[at] = _top_positions(score + group.bias_SK, rows.top_k)
+        for chunk in self._chunks:
+            q_TJD, weight_TJ = rows.q_TJD[chunk.rows], rows.weight_TJ[chunk.rows]
+            score = index_scores(q_TJD, weight_TJ, gather_rows(keys, chunk.slot_K))
+            chosen[chunk.rows] = _top_positions(score + chunk.bias_TK, rows.top_k)
         return ChosenPositions(chosen)
 
     def attend(self, layer: int, rows: AttentionRows, selection: Selection | None) -> torch.Tensor:
         pool = self._cache.latent_N[layer]
-        new_rows = torch.cat((rows.latent_TL, rows.k_rope_Tr), -1)
-        append_rows(pool, self._checked.write_slot_T, new_rows)
+        append_rows(pool, self._write_slot_T, torch.cat((rows.latent_TL, rows.k_rope_Tr), -1))
         maps = rows.head_maps
         q_TNC = torch.cat((maps.absorb(rows.q_nope_TNd), rows.q_rope_TNr), -1)
         latent_dim = rows.latent_TL.shape[-1]
-        out_TNL = torch.empty(*q_TNC.shape[:2], latent_dim, device=self._device)
         chosen = selection.position_TK if isinstance(selection, ChosenPositions) else None
+        out_TNL = torch.zeros(*q_TNC.shape[:2], latent_dim, device=pool.device)
         for group in self._groups:
-            if chosen is None:
-                kv, is_read = gather_rows(pool, group.page_table_SP), group.is_read_SK
-            else:
-                kv, is_read = self._gather_chosen(pool, group, chosen[group.row_S])
-            out_TNL[group.row_S] = decode_attention(
-                q_TNC[group.row_S], kv, is_read, rows.scale, latent_dim
-            )
-        for span in self._singles:
-            is_read = span.is_read_TK(self._device)
+            slot, bias = group.slot_SK, group.bias_SK
             if chosen is not None:
-                is_read = is_read & _chosen_mask(chosen[span.at], is_read.shape[1])
-            kv = self._gather(pool, span)
-            out_TNL[span.at] = prefill_attention(
-                q_TNC[span.at], kv, is_read, rows.scale, latent_dim
+                slot, bias = group.narrowed(chosen[group.rows])
+            kv = gather_rows(pool, slot)
+            out_TNL[group.rows] = decode_attention(
+                q_TNC[group.rows], kv, bias, rows.scale, latent_dim
+            )
+        for chunk in self._chunks:
+            bias = chunk.bias_TK
+            if chosen is not None:
+                bias = bias + _chosen_bias(chosen[chunk.rows], bias.shape[1])
+            kv = gather_rows(pool, chunk.slot_K)
+            out_TNL[chunk.rows] = prefill_attention(
+                q_TNC[chunk.rows], kv, bias, rows.scale, latent_dim
             )
         return maps.expand(out_TNL.to(rows.latent_TL.dtype))
-
-    def _gather(self, pool: torch.Tensor, span: Span) -> torch.Tensor:
-        return gather_rows(pool, self._checked.page_table_SL[span.sequence, : span.num_pages])
-
-    def _gather_chosen(
-        self, pool: torch.Tensor, group: DecodeGroup, position_SK: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        is_read = position_SK >= 0
-        position = position_SK.clamp(min=0)
-        page = group.page_table_SP.gather(1, position // self._page_tokens)
-        slot = page * self._page_tokens + position % self._page_tokens
-        return pool.view(-1, pool.shape[-1])[slot].float(), is_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,89 +159,126 @@ class Span:
     start: int
     stop: int
     read_len: int
-    page_tokens: int
-
-    @property
-    def at(self) -> slice:
-        return slice(self.start, self.stop)
-
-    @property
-    def num_pages(self) -> int:
-        return -(-self.read_len // self.page_tokens)
 
     def rows(self) -> list[Span]:
         """Split into one span per row."""
-        missing = [self.stop - 1 - row for row in range(self.start, self.stop)]
         return [
-            Span(
-                self.sequence,
-                self.stop - 1 - m,
-                self.stop - m,
-                max(self.read_len - m, 0),
-                self.page_tokens,
-            )
-            for m in missing
+            Span(self.sequence, row, row + 1, max(self.read_len - (self.stop - 1 - row), 0))
+            for row in range(self.start, self.stop)
         ]
 
-    def is_read_TK(self, device: torch.device) -> torch.Tensor:
-        """Return which gathered rows each row may see: those at or before its own position."""
-        num_rows = self.stop - self.start
-        key = torch.arange(self.num_pages * self.page_tokens, device=device)
-        last = torch.arange(self.read_len - num_rows, self.read_len, device=device)
-        return key <= last[:, None]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Rows of one sequence and the slots of all that the last of them sees."""
+
+    rows: slice
+    slot_K: torch.Tensor
+    bias_TK: torch.Tensor
+
+    @classmethod
+    def of(cls, span: Span, checked: CheckedBatch, page_tokens: int) -> Chunk:
+        device = checked.page_table_SL.device
+        position_K = torch.arange(span.read_len, device=device)
+        last_T = torch.arange(
+            span.read_len - (span.stop - span.start), span.read_len, device=device
+        )
+        return cls(
+            rows=slice(span.start, span.stop),
+            slot_K=slots_of(checked.page_table_SL[span.sequence], position_K, page_tokens),
+            bias_TK=_bias(position_K <= last_T[:, None]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeGroup:
-    """Sequences with one new row each and similar lengths: one gather serves them all."""
+    """Sequences with one new row each and similar lengths: one gather serves them all.
 
-    spans: tuple[Span, ...]
-    row_S: torch.Tensor
+    Where a sequence is shorter than the longest, its last token's slot stands in: nobody else's
+    memory is read, not even to be masked.
+    """
+
+    rows: slice | torch.Tensor
     page_table_SP: torch.Tensor
-    is_read_SK: torch.Tensor
+    slot_SK: torch.Tensor
+    bias_SK: torch.Tensor
+    page_tokens: int
+
+    @classmethod
+    def of(
+        cls,
+        spans: list[Span],
+        rows: slice | torch.Tensor,
+        checked: CheckedBatch,
+        page_tokens: int,
+    ) -> DecodeGroup:
+        device = checked.page_table_SL.device
+        longest = max(span.read_len for span in spans)
+        sequences = torch.tensor([span.sequence for span in spans], device=device)
+        read_len_S1 = torch.tensor([[span.read_len] for span in spans], device=device)
+        position_K = torch.arange(longest, device=device)
+        page_table_SP = checked.page_table_SL[sequences]
+        return cls(
+            rows=rows,
+            page_table_SP=page_table_SP,
+            slot_SK=slots_of(page_table_SP, position_K.minimum(read_len_S1 - 1), page_tokens),
+            bias_SK=_bias(position_K < read_len_S1),
+            page_tokens=page_tokens,
+        )
+
+    def narrowed(self, position_SK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return slots and bias of chosen positions, of which -1 chooses nothing."""
+        # position 0 stands in for nothing: it is the sequence's own
+        slot = slots_of(self.page_table_SP, position_SK.clamp(min=0), self.page_tokens)
+        return slot, _bias(position_SK >= 0)
 
 
-def _decode_groups(spans: list[Span], checked: CheckedBatch) -> list[DecodeGroup]:
-    """Group one-row spans so that padding at most doubles what a gather reads."""
-    decoding = sorted(
-        (span for span in spans if span.stop - span.start == 1), key=lambda span: span.num_pages
-    )
+def _split(
+    spans: list[Span], checked: CheckedBatch, page_tokens: int, *, deterministic: bool
+) -> tuple[list[DecodeGroup], list[Span]]:
+    """Return one-row spans in groups whose padding at most doubles what is read, and the others."""
+    reading = [span for span in spans if span.read_len > 0]
+    if deterministic:
+        return [], reading
+    decoding = [span for span in reading if span.stop - span.start == 1]
+    others = [span for span in reading if span.stop - span.start > 1]
     groups: list[list[Span]] = []
-    for span in decoding:
-        if groups and span.num_pages <= 2 * max(groups[-1][0].num_pages, 1):
+    for span in sorted(decoding, key=lambda span: span.read_len):
+        # below a page, padding costs less than another round of calls
+        if groups and span.read_len <= max(2 * groups[-1][0].read_len, page_tokens):
             groups[-1].append(span)
         else:
             groups.append([span])
-    return [_decode_group(group, checked) for group in groups]
-
-
-def _decode_group(spans: list[Span], checked: CheckedBatch) -> DecodeGroup:
-    num_pages = max(spans[-1].num_pages, 1)
+    if len(groups) == 1 and len(decoding) == len(spans):
+        # a pure decode batch needs no reordering
+        return [DecodeGroup.of(decoding, slice(None), checked, page_tokens)], others
     device = checked.page_table_SL.device
-    sequences = torch.tensor([span.sequence for span in spans], device=device)
-    read_len = torch.tensor([span.read_len for span in spans], device=device)
-    key = torch.arange(num_pages * spans[0].page_tokens, device=device)
-    return DecodeGroup(
-        spans=tuple(spans),
-        row_S=torch.tensor([span.start for span in spans], device=device),
-        page_table_SP=checked.page_table_SL[sequences, :num_pages],
-        is_read_SK=key < read_len[:, None],
-    )
+    return [
+        DecodeGroup.of(
+            group,
+            torch.tensor([span.start for span in group], device=device),
+            checked,
+            page_tokens,
+        )
+        for group in groups
+    ], others
 
 
-def _top_positions(score_TK: torch.Tensor, is_read_TK: torch.Tensor, top_k: int) -> torch.Tensor:
-    """Return the best readable positions [T, top_k], -1 where a row has fewer."""
-    masked = score_TK.masked_fill(~is_read_TK, -torch.inf)
-    best = masked.topk(min(top_k, masked.shape[1]), -1)
+def _bias(is_read: torch.Tensor) -> torch.Tensor:
+    """Return float32 0 where true, -inf where false."""
+    return torch.zeros(is_read.shape, device=is_read.device).masked_fill_(~is_read, -torch.inf)
+
+
+def _top_positions(score_TK: torch.Tensor, top_k: int) -> torch.Tensor:
+    """Return the best positions [T, top_k]; -1 where fewer score above -inf."""
+    best = score_TK.topk(min(top_k, score_TK.shape[1]), -1)
     position = best.indices.masked_fill(best.values == -torch.inf, -1)
     return torch.nn.functional.pad(position, (0, top_k - position.shape[1]), value=-1)
 
 
-def _chosen_mask(position_TK: torch.Tensor, num_keys: int) -> torch.Tensor:
-    """Return bool [T, num_keys], true at each row's chosen positions."""
+def _chosen_bias(position_TK: torch.Tensor, num_keys: int) -> torch.Tensor:
+    """Return float32 [T, num_keys]: 0 at each row's chosen positions, -inf elsewhere."""
     # one spare column takes the -1s
-    mask = torch.zeros(
-        position_TK.shape[0], num_keys + 1, dtype=torch.bool, device=position_TK.device
-    )
+    bias = torch.full((position_TK.shape[0], num_keys + 1), -torch.inf, device=position_TK.device)
     column = position_TK.masked_fill(position_TK < 0, num_keys)
-    return mask.scatter_(1, column, True)[:, :num_keys]
+    return bias.scatter_(1, column, 0.0)[:, :num_keys]

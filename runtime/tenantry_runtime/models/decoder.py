@@ -45,6 +45,7 @@ class DecoderLayer:
         *,
         is_dense: bool,
         has_indexer: bool,
+        deterministic: bool = False,
     ) -> DecoderLayer:
         prefix = f"model.layers.{index}"
         hidden = config.hidden_dim
@@ -56,7 +57,9 @@ class DecoderLayer:
         if is_dense:
             mlp = Mlp.build(source, f"{prefix}.mlp", hidden, config.dense_intermediate_dim)
         else:
-            mlp = Moe.build(source, f"{prefix}.mlp", hidden, config.moe)
+            mlp = Moe.build(
+                source, f"{prefix}.mlp", hidden, config.moe, deterministic=deterministic
+            )
         return cls(
             index=index,
             input_norm=norm("input_layernorm"),
@@ -106,11 +109,22 @@ class MtpLayer:
 
         hidden_TH: the decoder's states after its final norm.
         """
+        states_TH = self.states(hidden_TH, next_token_T, rotation_TF, attend, reduce)
+        return self.head(states_TH).float(), states_TH
+
+    def states(
+        self,
+        hidden_TH: torch.Tensor,
+        next_token_T: torch.Tensor,
+        rotation_TF: torch.Tensor,
+        attend: Attend,
+        reduce: Reduce,
+    ) -> torch.Tensor:
+        """Return the hidden states [T, H] alone: what `head` turns into logits."""
         embedded = embedding(next_token_T, self.embedding_VH)
         joined = torch.cat((self.embedding_norm(embedded), self.hidden_norm(hidden_TH)), -1)
         x_TH, _ = self.layer(self.join(joined), rotation_TF, attend, None, reduce)
-        normed = self.head_norm(x_TH)
-        return self.head(normed).float(), normed
+        return self.head_norm(x_TH)
 
 
 class Decoder:
@@ -139,6 +153,7 @@ class Decoder:
                 n,
                 is_dense=config.is_dense_N[n],
                 has_indexer=n in config.index_layers,
+                deterministic=deterministic,
             )
             for n in range(config.num_layers)
         ]
@@ -193,7 +208,12 @@ class Decoder:
             hidden_norm=norm("hnorm"),
             join=source.linear([Part(f"{prefix}.eh_proj", hidden)], 2 * hidden),
             layer=DecoderLayer.build(
-                source, config, index, is_dense=False, has_indexer=config.indexer is not None
+                source,
+                config,
+                index,
+                is_dense=False,
+                has_indexer=config.indexer is not None,
+                deterministic=self._deterministic,
             ),
             head_norm=norm("shared_head.norm"),
             embedding_VH=source.tensor(f"{prefix}.embed_tokens.weight", (vocab, hidden))

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import layer_norm, linear
+from torch.nn.functional import layer_norm, linear, rms_norm
 
 from tenantry_kernels.experts import swiglu
 
 from .attend import Attend, AttentionRows, IndexRows, Selection
 from .config import IndexerConfig, ModelConfig, MoeConfig
-from .linear import Experts, HeadMaps, Linear, Part, WeightSource
+from .linear import Experts, HeadMaps, Linear, Part, WeightSource, in_row_tiles
 from .rope import rotate
 
 INDEX_NORM_EPS = 1e-6
@@ -31,9 +31,7 @@ class RmsNorm:
     eps: float
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        wide = x.float()
-        normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return normed.to(x.dtype) * self.weight
+        return rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +67,11 @@ class Router:
     weight_EH: torch.Tensor
     bias_E: torch.Tensor
     config: MoeConfig
+    deterministic: bool = False
 
     def __call__(self, x_TH: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return chosen experts int64 [T, K] and their float32 weights [T, K]."""
-        score_TE = linear(x_TH.float(), self.weight_EH).sigmoid()
+        score_TE = in_row_tiles(self._score, x_TH) if self.deterministic else self._score(x_TH)
         preference = score_TE + self.bias_E
         if self.config.num_groups > 1:
             preference = self._keep_best_groups(preference)
@@ -81,6 +80,9 @@ class Router:
         if self.config.normalize_weights:
             weight_TK = weight_TK / (weight_TK.sum(-1, keepdim=True) + 1e-20)
         return expert_TK, weight_TK * self.config.routed_scaling
+
+    def _score(self, x_TH: torch.Tensor) -> torch.Tensor:
+        return linear(x_TH.float(), self.weight_EH).sigmoid()
 
     def _keep_best_groups(self, preference_TE: torch.Tensor) -> torch.Tensor:
         """Rule out experts outside the groups whose two best experts sum highest."""
@@ -100,7 +102,15 @@ class Moe:
     shared: Mlp
 
     @classmethod
-    def build(cls, source: WeightSource, prefix: str, hidden_dim: int, config: MoeConfig) -> Moe:
+    def build(
+        cls,
+        source: WeightSource,
+        prefix: str,
+        hidden_dim: int,
+        config: MoeConfig,
+        *,
+        deterministic: bool = False,
+    ) -> Moe:
         router = Router(
             source.tensor(
                 f"{prefix}.gate.weight", (config.num_experts, hidden_dim), dtype=torch.float32
@@ -109,6 +119,7 @@ class Moe:
                 f"{prefix}.gate.e_score_correction_bias", (config.num_experts,), dtype=torch.float32
             ),
             config,
+            deterministic,
         )
         experts = source.experts(
             f"{prefix}.experts", config.num_experts, hidden_dim, config.intermediate_dim
@@ -238,11 +249,13 @@ class Attention:
         q_nope, q_rope = query_TNd.split((c.nope_dim, c.rope_dim), -1)
         if self.indexer is not None:
             selection = attend.select(layer, self.indexer(x_TH, q_lora, rotation))
+        # the shared key is rotated as one head more
+        rotated = rotate(torch.cat((q_rope, k_rope[:, None]), 1), rotation)
         rows = AttentionRows(
             q_nope_TNd=q_nope,
-            q_rope_TNr=rotate(q_rope, rotation),
+            q_rope_TNr=rotated[:, :-1],
             latent_TL=self.kv_norm(latent),
-            k_rope_Tr=rotate(k_rope, rotation),
+            k_rope_Tr=rotated[:, -1],
             head_maps=self.head_maps,
             scale=self.scale,
         )

@@ -68,13 +68,13 @@ def pack_int4(q: torch.Tensor) -> torch.Tensor:
 
 def dequantize_int4(matrix: Int4Matrix) -> torch.Tensor:
     """Return float32 [out, in]."""
-    groups = unpack_int4(matrix.packed).float().unflatten(-1, (-1, INT4_GROUP))
+    groups: torch.Tensor = unpack_int4(matrix.packed).float().unflatten(-1, (-1, INT4_GROUP))
     return (groups * matrix.scale.float()[..., None]).flatten(-2)
 
 
 def quantize_int4(weight: torch.Tensor) -> Int4Matrix:
     """Round [out, in] to INT4; the scale is the candidate of least squared error in each group."""
-    groups = weight.float().unflatten(-1, (-1, INT4_GROUP))
+    groups: torch.Tensor = weight.float().unflatten(-1, (-1, INT4_GROUP))
     scale = int4_scale(groups)
     q = int4_round(groups, scale.float())
     return Int4Matrix(pack_int4(q.flatten(-2)), scale.squeeze(-1))
