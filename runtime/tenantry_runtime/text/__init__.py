@@ -1,0 +1,24 @@
+"""Tokenizers, chat templates and the output machine: everything between messages and token ids."""
+
+from .family import FamilyName, SamplingDefaults
+from .load import load_text
+from .machine import OutputMachine
+from .model import TextModel
+from .prompt import Control, OutputState, Part, Prompt, Text
+from .stop import StopStrings
+from .targets import training_ids
+
+__all__ = [
+    "Control",
+    "FamilyName",
+    "OutputMachine",
+    "OutputState",
+    "Part",
+    "Prompt",
+    "SamplingDefaults",
+    "StopStrings",
+    "Text",
+    "TextModel",
+    "load_text",
+    "training_ids",
+]
