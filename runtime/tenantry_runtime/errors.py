@@ -15,7 +15,8 @@ TenantryError
 ├── GenerationFailed             a node failed a request that it had accepted
 ├── RequestTimeout               the request's own deadline passed
 └── ConfigurationError           the operator's configuration or state directory is unusable
-    └── CheckpointError          a model directory is unusable; names file and tensor
+    ├── CheckpointError          a model directory is unusable; names file and tensor
+    └── IncompatibleNode         edge and node cannot work together; names both sides' values
 
 HTTP status and code of each live in one table, `edge/errors.py`.
 """
@@ -170,3 +171,15 @@ class CheckpointError(ConfigurationError):
     def __str__(self) -> str:
         where = f"{self.file}: tensor {self.tensor}" if self.tensor else self.file
         return f"{where}: {self.problem}"
+
+
+class IncompatibleNode(ConfigurationError):
+    """Edge and node cannot work together."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        self.address = address
+        self.problem = problem
+        super().__init__(address, problem)
+
+    def __str__(self) -> str:
+        return f"node {self.address}: {self.problem}"

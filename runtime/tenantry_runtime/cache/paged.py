@@ -14,11 +14,15 @@ never hands it out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from tenantry_runtime.core import PAGE_TOKENS
-from tenantry_runtime.models.config import ModelConfig
+
+if TYPE_CHECKING:
+    # the decoder imports this module
+    from tenantry_runtime.models.config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,126 @@
+"""Makes an engine loop of its configuration: the one place where decoders, pages and members meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic
+
+import torch
+
+from tenantry_runtime.cache.allocator import PageAllocator
+from tenantry_runtime.cache.owners import OwnerSlots
+from tenantry_runtime.cache.paged import PagedCache
+from tenantry_runtime.cache.tags import NoTags
+from tenantry_runtime.core import PAGE_TOKENS, Phase
+from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.models import load_model
+from tenantry_runtime.pool.handoff import adopt
+
+from .config import DEFAULT_CACHE_BYTES, DtypeName, ModelSource, NodeConfig
+from .lane import Lane
+from .loop import EngineLoop
+from .member import Member, MemberSpec
+from .policy import LeastServed
+from .runner import CacheT, Decoder, Runner
+from .scheduler import Scheduler, SchedulerLimits
+
+_DTYPES: dict[DtypeName, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel(Generic[CacheT]):
+    """A decoder and its pages, on their device."""
+
+    source: ModelSource
+    decoder: Decoder[CacheT]
+    revision: str
+    cache: CacheT
+    num_pages: int
+
+
+def build_loop(config: NodeConfig) -> EngineLoop:
+    """Load all checkpoints; raises `ConfigurationError` when one is unusable."""
+    torch.set_num_threads(config.threads)
+    return assemble_loop(config, [_load(config, source) for source in config.models])
+
+
+def assemble_loop(config: NodeConfig, models: list[LoadedModel[CacheT]]) -> EngineLoop:
+    """Make members and schedulers around models that are loaded."""
+    return EngineLoop([_lane(config, model) for model in models], owners=OwnerSlots())
+
+
+def _load(config: NodeConfig, source: ModelSource) -> LoadedModel[PagedCache]:
+    decoder = load_model(
+        Path(source.directory),
+        dtype=_DTYPES[config.dtype],
+        device=config.device,
+        deterministic=config.deterministic,
+    )
+    dtype = _DTYPES[_cache_format(config)]
+    page_bytes = PagedCache.bytes_per_page(decoder.config, dtype)
+    num_pages = config.num_pages or (config.cache_bytes or DEFAULT_CACHE_BYTES) // page_bytes
+    if num_pages < 1:
+        raise ConfigurationError(
+            f"cache_bytes {config.cache_bytes!r} hold no page of {source.id}, "
+            f"which takes {page_bytes} bytes"
+        )
+    cache = PagedCache.allocate(
+        decoder.config, num_pages=num_pages, dtype=dtype, device=config.device
+    )
+    return LoadedModel(
+        source=source,
+        decoder=decoder,
+        revision=decoder.revision,
+        cache=cache,
+        num_pages=num_pages,
+    )
+
+
+def _lane(config: NodeConfig, model: LoadedModel[CacheT]) -> Lane:
+    tracker = NoTags(config.device)
+    pool = PageAllocator(model.num_pages, stamp=tracker.stamp)
+    runner = Runner(
+        decoder=model.decoder,
+        cache=model.cache,
+        tracker=tracker,
+        vocab_limit=model.source.vocab_limit,
+        device=config.device,
+    )
+    prefill, decode = (
+        Member(_spec(config, model, phase), pool=pool, runner=runner) for phase in _PHASES
+    )
+    scheduler = Scheduler(
+        pool=pool,
+        policy=LeastServed(),
+        handoff=adopt(prefill.endpoint, decode.endpoint),
+        limits=SchedulerLimits(
+            max_batch=config.max_batch,
+            max_waiting=config.max_waiting,
+            chunk_tokens=config.chunk_tokens,
+        ),
+    )
+    return Lane(
+        scheduler=scheduler,
+        prefill=prefill,
+        decode=decode,
+        vocab_size=model.decoder.config.vocab_size,
+    )
+
+
+def _spec(config: NodeConfig, model: LoadedModel[CacheT], phase: Phase) -> MemberSpec:
+    return MemberSpec(
+        model=model.source.id,
+        phase=phase,
+        weights=config.dtype,
+        cache=_cache_format(config),
+        context_tokens=min(model.decoder.config.context_tokens, model.num_pages * PAGE_TOKENS),
+        revision=model.revision,
+    )
+
+
+def _cache_format(config: NodeConfig) -> DtypeName:
+    return config.cache_dtype or config.dtype
+
+
+_PHASES: tuple[Phase, Phase] = ("prefill", "decode")

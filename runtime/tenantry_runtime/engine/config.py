@@ -1,0 +1,74 @@
+"""What a node serves and with how much: the `engine` part of a node's configuration file."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+DtypeName: TypeAlias = Literal["float32", "bfloat16"]
+
+DEFAULT_CACHE_BYTES = 256 << 20
+"""Per model. 32 sequences of 4,096 tokens take 230 MiB in a decoder of 1,800 cached bytes per token."""
+
+# one 16-bit owner slot is public; every sequence that holds pages may be of another tenant
+_MAX_SEQUENCES = (1 << 16) - 1
+
+
+class ModelSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model to serve."""
+
+    id: str
+    """Canonical id, as the catalog has it."""
+    directory: str
+    """Of the checkpoint."""
+    vocab_limit: int | None = None
+    """Token ids from here on have no text and are never sampled; None: all have."""
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Decoded from JSON; a bad value raises `msgspec.ValidationError` there, `ValueError` here."""
+
+    models: tuple[ModelSource, ...]
+    dtype: DtypeName = "float32"
+    """Of weights and computation."""
+    cache_dtype: DtypeName | None = None
+    """Of the pages; None: as `dtype`."""
+    device: str = "cpu"
+    threads: int = 1
+    """Of torch's operators on a CPU. More than free cores costs more than it brings."""
+    deterministic: bool = False
+    """A sequence's tokens do not depend on its batch, at some cost in speed."""
+    num_pages: int | None = None
+    """Per model; excludes `cache_bytes`."""
+    cache_bytes: int | None = None
+    """Per model; None: `num_pages`, else `DEFAULT_CACHE_BYTES`."""
+    max_batch: int = 64
+    """Sequences of one model that hold pages at one time."""
+    max_waiting: int = 512
+    """Sequences of one model in the queue; more are refused with `capacity`."""
+    chunk_tokens: int = 512
+    """Prompt tokens per step: the longest that a running answer waits."""
+
+    def __post_init__(self) -> None:
+        counts = {
+            "threads": self.threads,
+            "num_pages": self.num_pages,
+            "cache_bytes": self.cache_bytes,
+            "max_batch": self.max_batch,
+            "max_waiting": self.max_waiting,
+            "chunk_tokens": self.chunk_tokens,
+        }
+        for name, value in counts.items():
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value!r}")
+        ids = [model.id for model in self.models]
+        if not ids or len(set(ids)) < len(ids):
+            raise ValueError(f"models must name one or more different ids, not {ids!r}")
+        if self.num_pages is not None and self.cache_bytes is not None:
+            raise ValueError("give either num_pages or cache_bytes, not both")
+        if self.max_batch * len(ids) > _MAX_SEQUENCES:
+            raise ValueError(
+                f"max_batch times the number of models must be at most {_MAX_SEQUENCES}, "
+                f"not {self.max_batch * len(ids)}"
+            )

@@ -1,0 +1,72 @@
+"""One model in one phase on one node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tenantry_runtime.cache.allocator import PageAllocator
+from tenantry_runtime.core import PAGE_TOKENS, Phase
+from tenantry_runtime.pool.handoff import Endpoint
+from tenantry_runtime.pool.messages import MemberDescription
+
+from .plan import StepPlan, StepResult
+
+
+class StepInFlight(Protocol):
+    """A launched step."""
+
+    def collect(self) -> StepResult:
+        """Wait for the step; raises what went wrong in it."""
+        ...
+
+
+class StepRunner(Protocol):
+    """What computes a member's steps (`runner.Runner`)."""
+
+    def launch(self, plan: StepPlan) -> StepInFlight: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSpec:
+    """What a member is, as the other side of a pairing must know it."""
+
+    model: str
+    phase: Phase
+    weights: str
+    """Format of the weights."""
+    cache: str
+    """Format of the pages."""
+    context_tokens: int
+    """Of one sequence: what the model was made for and the pool has room for."""
+    revision: str
+    """SHA-256 over the checkpoint's manifest."""
+
+
+class Member:
+    """Runs the steps of its phase. Members of one model may share a pool and a runner."""
+
+    def __init__(self, spec: MemberSpec, *, pool: PageAllocator, runner: StepRunner) -> None:
+        self.spec = spec
+        self.pool = pool
+        self._runner = runner
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(pool=self.pool, cache_format=self.spec.cache)
+
+    def launch(self, plan: StepPlan) -> StepInFlight:
+        assert plan.phase == self.spec.phase
+        return self._runner.launch(plan)
+
+    def describe(self) -> MemberDescription:
+        return MemberDescription(
+            model=self.spec.model,
+            phase=self.spec.phase,
+            weights_format=self.spec.weights,
+            cache_format=self.spec.cache,
+            page_tokens=PAGE_TOKENS,
+            num_pages=self.pool.statistics().num_pages,
+            context_tokens=self.spec.context_tokens,
+            revision=self.spec.revision,
+        )

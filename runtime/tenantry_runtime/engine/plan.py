@@ -1,0 +1,47 @@
+"""What a scheduler asks of a member, and what comes back. S sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
+
+from tenantry_runtime.cache.allocator import Fence
+from tenantry_runtime.core import Phase
+
+from .sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One sequence's share of a step."""
+
+    sequence: Sequence
+    token_ids: ListLike[int]
+    """Read at positions `start` and on; their cache is written."""
+    start: int
+    wants_token: bool
+    """Whether to sample what follows the last of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """One step of one member."""
+
+    step: Fence
+    """Counted per page pool."""
+    phase: Phase
+    entries: tuple[Entry, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(entry.token_ids) for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What a step gave, in the order of its plan's entries."""
+
+    tokens_S: tuple[int | None, ...]
+    """None where no token was wanted, or where the logits are not finite."""
+    ok_S: tuple[bool, ...]
+    """Whether every page that the sequence read or wrote was its own."""

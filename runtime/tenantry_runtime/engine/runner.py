@@ -1,0 +1,138 @@
+"""Runs a step: host lists to tensors, the checked pages, the decoder, the sampler.
+
+T rows of S sequences, R of them sampled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import Generic, Protocol, TypeVar
+
+import torch
+
+from tenantry_runtime.cache.checked import CheckedBatch
+from tenantry_runtime.cache.tags import PageBatch, Tracker, positions
+from tenantry_runtime.models.batch import ForwardBatch
+
+from .plan import StepPlan, StepResult
+from .sampler import Sampled, SamplerState, sample
+
+CacheT = TypeVar("CacheT")
+CacheT_contra = TypeVar("CacheT_contra", contravariant=True)
+
+
+class ModelShape(Protocol):
+    """What the engine needs to know of a model."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def context_tokens(self) -> int: ...
+
+
+class Decoder(Protocol[CacheT_contra]):
+    """One checkpoint, ready to run (`models.Decoder`)."""
+
+    @property
+    def config(self) -> ModelShape: ...
+
+    def forward(
+        self, batch: ForwardBatch, checked: CheckedBatch, cache: CacheT_contra
+    ) -> torch.Tensor:
+        """Write the rows into their pages; return the wanted rows' states [R, H]."""
+        ...
+
+    def logits(self, hidden_RH: torch.Tensor) -> torch.Tensor:
+        """Return float32 logits [R, V]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepHandle:
+    """A launched step, whose outcome may still be on the device."""
+
+    plan: StepPlan
+    sampled: Sampled | None
+    """None when no entry wants a token."""
+    ok_S: torch.Tensor
+
+    def collect(self) -> StepResult:
+        """Wait for the step and bring its outcome to the host."""
+        tokens_R: list[int | None] = []
+        if self.sampled is not None:
+            drawn = zip(*(column.tolist() for column in self.sampled), strict=True)
+            tokens_R = [token_id if is_finite else None for token_id, is_finite in drawn]
+        next_token = iter(tokens_R)
+        return StepResult(
+            tokens_S=tuple(
+                next(next_token) if entry.wants_token else None for entry in self.plan.entries
+            ),
+            ok_S=tuple(self.ok_S.tolist()),
+        )
+
+
+class Runner(Generic[CacheT]):
+    """A decoder with its cache and the tracker of its pages."""
+
+    def __init__(
+        self,
+        *,
+        decoder: Decoder[CacheT],
+        cache: CacheT,
+        tracker: Tracker,
+        vocab_limit: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self._decoder = decoder
+        self._cache = cache
+        self._tracker = tracker
+        self._vocab_limit = vocab_limit
+        self._device = device
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> StepHandle:
+        """Start the step; on a GPU it may still run when this returns."""
+        start_S = [entry.start for entry in plan.entries]
+        end_S = [entry.start + len(entry.token_ids) for entry in plan.entries]
+        checked = self._tracker.check(
+            PageBatch(
+                leases_S=[entry.sequence.held.lease for entry in plan.entries],
+                owner_S=[entry.sequence.held.owner for entry in plan.entries],
+                start_S=start_S,
+                read_len_S=end_S,
+            )
+        )
+        batch = self._forward_batch(plan, start_S, end_S)
+        hidden_RH = self._decoder.forward(batch, checked, self._cache)
+        sampled = self._sample(plan, hidden_RH)
+        return StepHandle(plan, sampled, self._tracker.confirm(checked))
+
+    def _forward_batch(self, plan: StepPlan, start_S: list[int], end_S: list[int]) -> ForwardBatch:
+        _, position_T = positions(start_S, end_S)
+        token_id_T = list(chain.from_iterable(entry.token_ids for entry in plan.entries))
+        cu_len = (0, *accumulate(len(entry.token_ids) for entry in plan.entries))
+        last_rows = [
+            end - 1
+            for entry, end in zip(plan.entries, cu_len[1:], strict=True)
+            if entry.wants_token
+        ]
+        return ForwardBatch(
+            token_ids_T=torch.tensor(token_id_T, device=self._device),
+            positions_T=torch.from_numpy(position_T).to(self._device),
+            cu_len=cu_len,
+            logit_rows_R=torch.tensor(last_rows, dtype=torch.int64, device=self._device),
+        )
+
+    def _sample(self, plan: StepPlan, hidden_RH: torch.Tensor) -> Sampled | None:
+        wanting = [entry for entry in plan.entries if entry.wants_token]
+        if not wanting:
+            return None
+        samplings_R = [entry.sequence.submit.sampling for entry in wanting]
+        states_R = [
+            SamplerState(sampling.seed, entry.start + len(entry.token_ids))
+            for entry, sampling in zip(wanting, samplings_R, strict=True)
+        ]
+        logits_RV = self._decoder.logits(hidden_RH)
+        return sample(logits_RV, samplings_R, states_R, vocab_limit=self._vocab_limit)

@@ -1,0 +1,125 @@
+"""The next token of each row: a pure function of its logits, its parameters and its state.
+
+In this order, as in most engines: the logits are divided by `temperature`; `top_k` keeps the k most
+likely tokens; `top_p` keeps of those the smallest set of most likely ones that holds at least that
+part of their probability; `min_p` keeps tokens at least that probable relative to the most likely.
+Tokens exactly as probable as the last one kept are kept too, so that no order among equals
+matters. The token is drawn by inverting the cumulative distribution of what is kept, in order of
+token id. Temperature 0 takes the most likely token, the lowest id among equals.
+
+R rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from tenantry_runtime.core import Sampling
+
+_WORD = (1 << 64) - 1
+# SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014),
+# with the mixer "variant 13" of David Stafford, as in Java's SplittableRandom
+_GAMMA = 0x9E3779B97F4A7C15
+
+
+def mix64(word: int) -> int:
+    """Return a bijective hash of a 64-bit word."""
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD
+    return word ^ word >> 31
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerState:
+    """Where a sequence's noise stands; all of it, so that it can go on elsewhere."""
+
+    seed: int
+    position: int
+    """Of the token to be drawn, in prompt and answer together."""
+
+    def uniform(self) -> float:
+        """Return the position's number in [0, 1): 53 bits of a hash of seed and position."""
+        # the seed is hashed first, so that neighboring seeds do not give shifted copies of one stream
+        word = mix64((mix64(self.seed) + (self.position + 1) * _GAMMA) & _WORD)
+        return (word >> 11) * 2.0**-53
+
+
+class Sampled(NamedTuple):
+    """Of each row its token, which means nothing where the logits were not finite."""
+
+    tokens_R: torch.Tensor
+    is_finite_R: torch.Tensor
+
+
+def sample(
+    logits_RV: torch.Tensor,
+    samplings_R: Sequence[Sampling],
+    states_R: Sequence[SamplerState],
+    *,
+    vocab_limit: int | None = None,
+) -> Sampled:
+    """Draw one token per row; ids from `vocab_limit` on are never drawn."""
+    logits_RV = logits_RV[:, :vocab_limit]
+    highest_R, tokens_R = logits_RV.max(dim=-1)  # the first of equals
+    is_finite_R = highest_R.isfinite()
+    drawn = [row for row, sampling in enumerate(samplings_R) if sampling.temperature > 0]
+    if drawn:
+        centered_RV = logits_RV - highest_R[:, None]
+        tokens_R[drawn] = _draw(
+            centered_RV[drawn],
+            [samplings_R[row] for row in drawn],
+            [states_R[row].uniform() for row in drawn],
+        )
+    return Sampled(tokens_R, is_finite_R)
+
+
+def _draw(
+    centered_RV: torch.Tensor, samplings_R: Sequence[Sampling], uniforms_R: Sequence[float]
+) -> torch.Tensor:
+    # centered first: a tiny temperature must not overflow
+    temperature_R = centered_RV.new_tensor([sampling.temperature for sampling in samplings_R])
+    probs_RV = (centered_RV / temperature_R[:, None]).softmax(dim=-1)
+    if any(_is_filtering(sampling) for sampling in samplings_R):
+        probs_RV = torch.where(probs_RV >= _threshold(probs_RV, samplings_R), probs_RV, 0)
+
+    cumulative_RV = probs_RV.cumsum(dim=-1, dtype=torch.float64)
+    total_R1 = cumulative_RV[:, -1:].contiguous()
+    target_R1 = total_R1 * cumulative_RV.new_tensor(uniforms_R)[:, None]
+    token_R1 = torch.searchsorted(cumulative_RV, target_R1, right=True)
+    # rounding can lift the target to the total, past the last token of any probability
+    return torch.minimum(token_R1, torch.searchsorted(cumulative_RV, total_R1))[:, 0]
+
+
+def _is_filtering(sampling: Sampling) -> bool:
+    return sampling.top_k is not None or sampling.top_p < 1 or sampling.min_p > 0
+
+
+def _threshold(probs_RV: torch.Tensor, samplings_R: Sequence[Sampling]) -> torch.Tensor:
+    """Return [R, 1]: the least probability that each row's filters keep."""
+    descending_RV = _sorted_descending(probs_RV)
+    cumulative_RV = descending_RV.cumsum(dim=-1, dtype=torch.float64)
+    last = probs_RV.shape[-1] - 1
+    k_R1 = torch.tensor([[min(s.top_k or last + 1, last + 1)] for s in samplings_R])
+    k_R1 = k_R1.to(probs_RV.device)
+    least_by_k = descending_RV.gather(-1, k_R1 - 1)
+
+    top_p_R1 = cumulative_RV.new_tensor([[s.top_p] for s in samplings_R])
+    mass_R1 = cumulative_RV.gather(-1, k_R1 - 1) * top_p_R1
+    rank_R1 = (cumulative_RV < mass_R1).sum(dim=-1, keepdim=True)
+    # 1 keeps everything, however little it adds to the sum
+    least_by_p = torch.where(top_p_R1 < 1, descending_RV.gather(-1, rank_R1), 0)
+
+    min_p_R1 = probs_RV.new_tensor([[s.min_p] for s in samplings_R])
+    return torch.maximum(torch.maximum(least_by_k, least_by_p), descending_RV[:, :1] * min_p_R1)
+
+
+def _sorted_descending(values_RV: torch.Tensor) -> torch.Tensor:
+    if values_RV.device.type == "cpu":
+        # numpy's vectorized sort of values alone is 30 times as fast as torch's, which carries indices
+        return torch.from_numpy(np.sort(values_RV.numpy(), axis=-1)).flip(-1)
+    return values_RV.sort(dim=-1, descending=True).values

@@ -1,0 +1,44 @@
+"""Bodies of requests, and how a test reads one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from support.plain_text import KIMI
+from tenantry_runtime.catalog import CatalogEntry
+from tenantry_runtime.core import GenerateRequest
+from tenantry_runtime.edge.dialect import Target
+from tenantry_runtime.edge.workers_ai import WorkersAI
+from tenantry_runtime.text import SamplingDefaults
+
+SEED = 424242
+
+USER = {"role": "user", "content": "hi"}
+
+
+def a_body(**fields: Any) -> bytes:
+    """Print a request: one user message, and the fields."""
+    if "prompt" not in fields:
+        fields = {"messages": [USER], **fields}
+    return json.dumps(fields).encode()
+
+
+def a_call(call_id: str = "call_0", name: str = "f", arguments: Any = "{}") -> dict[str, Any]:
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+def parsed_body(
+    body: bytes, *, entry: CatalogEntry = KIMI, session: str | None = None
+) -> GenerateRequest:
+    dialect = WorkersAI(draw_seed=lambda: SEED)
+    target = Target(entry=entry, defaults=SamplingDefaults(temperature=0.6, top_p=0.95))
+    return dialect.parse(body, target, session=session)
+
+
+def parsed(**fields: Any) -> GenerateRequest:
+    return parsed_body(a_body(**fields))

@@ -1,0 +1,149 @@
+"""A scheduler with pages but no model: every step succeeds, and its rules are checked from outside."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from support.engine import a_submit
+from tenantry_runtime.cache.allocator import PageAllocator
+from tenantry_runtime.cache.owners import OwnerSlots
+from tenantry_runtime.core import PAGE_TOKENS
+from tenantry_runtime.engine.plan import StepPlan, StepResult
+from tenantry_runtime.engine.policy import LeastServed
+from tenantry_runtime.engine.scheduler import Scheduler, SchedulerLimits
+from tenantry_runtime.engine.sequence import Finished, Prefilling, Running, Sequence, Waiting
+from tenantry_runtime.pool.handoff import Endpoint, adopt
+from tenantry_runtime.pool.messages import Failed, SequenceTokens
+
+TOKEN = 9
+
+
+class Desk:
+    """Adds, cancels and turns; after each turn the promises of the scheduler must hold."""
+
+    def __init__(
+        self,
+        *,
+        num_pages: int = 16,
+        max_batch: int = 4,
+        max_waiting: int = 100,
+        chunk_tokens: int = 32,
+    ) -> None:
+        self.num_pages = num_pages
+        self.chunk_tokens = chunk_tokens
+        self.max_batch = max_batch
+        self.pool = PageAllocator(num_pages)
+        self.owners = OwnerSlots()
+        endpoint = Endpoint(pool=self.pool, cache_format="none")
+        self.scheduler = Scheduler(
+            pool=self.pool,
+            policy=LeastServed(),
+            handoff=adopt(endpoint, endpoint),
+            limits=SchedulerLimits(
+                max_batch=max_batch, max_waiting=max_waiting, chunk_tokens=chunk_tokens
+            ),
+        )
+        self.sequences: dict[str, Sequence] = {}
+        self.num_tokens_told: dict[str, int] = {}
+        self.finished: list[str] = []
+        self.last_plans: list[StepPlan] = []
+        self._written: dict[str, int] = {}
+        self._arrivals = count()
+
+    @property
+    def live(self) -> dict[str, Sequence]:
+        return {
+            request_id: sequence
+            for request_id, sequence in self.sequences.items()
+            if not isinstance(sequence.state, Finished)
+        }
+
+    def add(
+        self, request_id: str, *, num_prompt: int, max_tokens: int = 4, tenant: str = "acme"
+    ) -> None:
+        submit = a_submit(request_id, prompt=[5] * num_prompt, max_tokens=max_tokens, tenant=tenant)
+        sequence = Sequence(submit, arrival=next(self._arrivals), owners=self.owners, queued_s=0.0)
+        self.scheduler.add(sequence)
+        self.sequences[request_id] = sequence
+        self.num_tokens_told[request_id] = 0
+
+    def turn(self) -> None:
+        running = {id(s) for s in self.live.values() if isinstance(s.state, Running)}
+        decode = self.scheduler.plan("decode", 1.0)
+        self._check_decode(decode, running)
+        prefill = self.scheduler.plan("prefill", 1.0)
+        self._check_prefill(prefill)
+        self.last_plans = [plan for plan in (decode, prefill) if plan is not None]
+        assert self.last_plans or not self.live, "idle although there is work"
+        for plan in self.last_plans:
+            self.commit(plan)
+        self.check_books()
+
+    def run_to_end(self, max_turns: int = 2000) -> None:
+        for _ in range(max_turns):
+            if self.scheduler.is_idle:
+                self.check_nothing_is_held()
+                return
+            self.turn()
+        raise AssertionError(f"still live after {max_turns} turns: {sorted(self.live)}")
+
+    def check_books(self) -> None:
+        holding = [s for s in self.live.values() if isinstance(s.state, Prefilling | Running)]
+        assert self.pool.audit() == []
+        assert self.pool.statistics().num_private == sum(len(s.held.lease) for s in holding)
+        assert self.pool.statistics().num_leases == len(holding) <= self.max_batch
+        assert self.owners.num_tenants == len({sequence.tenant for sequence in holding})
+        statistics = self.scheduler.statistics()
+        assert statistics.num_running == len(holding)
+        assert statistics.num_waiting == len(self.live) - len(holding)
+
+    def check_nothing_is_held(self) -> None:
+        self.check_books()
+        assert self.pool.num_free == self.num_pages
+        assert self.owners.num_tenants == 0
+
+    def _check_decode(self, plan: StepPlan | None, were_running: set[int]) -> None:
+        """Everyone who was running is in the batch or has been preempted: nobody waits a turn."""
+        in_batch = {id(entry.sequence) for entry in plan.entries} if plan else set()
+        preempted = {id(s) for s in self.live.values() if isinstance(s.state, Waiting)}
+        assert in_batch == were_running - preempted
+        for entry in plan.entries if plan else ():
+            assert list(entry.token_ids) == entry.sequence.tokens[-1:]
+            assert entry.start == len(entry.sequence.tokens) - 1
+            assert entry.wants_token
+            assert len(entry.sequence.held.lease) * PAGE_TOKENS > entry.start
+
+    def _check_prefill(self, plan: StepPlan | None) -> None:
+        for sequence in self.live.values():
+            if isinstance(sequence.state, Waiting):
+                self._written[sequence.request_id] = 0
+        if plan is None:
+            return
+        assert plan.num_tokens <= self.chunk_tokens, "decode waits longer than one chunk"
+        assert len({id(entry.sequence) for entry in plan.entries}) == len(plan.entries)
+        for entry in plan.entries:
+            sequence = entry.sequence
+            end = entry.start + len(entry.token_ids)
+            assert entry.start == self._written.get(sequence.request_id, 0)
+            assert list(entry.token_ids) == sequence.tokens[entry.start : end]
+            assert entry.start % self.chunk_tokens == 0
+            assert end % self.chunk_tokens == 0 or end == len(sequence.tokens)
+            assert entry.wants_token == (end == len(sequence.tokens))
+            assert len(sequence.held.lease) * PAGE_TOKENS >= len(sequence.tokens)
+            self._written[sequence.request_id] = end
+
+    def commit(self, plan: StepPlan) -> None:
+        result = StepResult(
+            tokens_S=tuple(TOKEN if entry.wants_token else None for entry in plan.entries),
+            ok_S=(True,) * len(plan.entries),
+        )
+        for report in self.scheduler.commit(plan, result, 2.0):
+            self._read(report)
+
+    def _read(self, report: SequenceTokens | Failed) -> None:
+        assert isinstance(report, SequenceTokens)
+        self.num_tokens_told[report.request_id] += len(report.token_ids)
+        if report.finish is not None:
+            self.finished.append(report.request_id)
+            submit = self.sequences[report.request_id].submit
+            assert self.num_tokens_told[report.request_id] == submit.max_tokens
