@@ -1,0 +1,37 @@
+"""`python -m tenantry_runtime.pool CONFIG.json`: run a node until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import anyio
+
+from tenantry_runtime.errors import ConfigurationError
+
+from .config import read_config
+from .loop_link import ENGINE
+from .node import UNUSABLE, serve_node
+
+_log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str], *, build: str = ENGINE) -> int:
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m tenantry_runtime.pool CONFIG.json\n")
+        return 2
+
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        config = read_config(Path(arguments[0]))
+        return anyio.run(lambda: serve_node(config, build=build))
+    except ConfigurationError as error:
+        _log.error("%s", error)
+        return UNUSABLE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,286 @@
+"""One connection of an edge to a node, from handshake to loss."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import anyio
+import grpc
+import msgspec
+from msgspec.structs import replace
+
+from tenantry_runtime.errors import (
+    CapacityExceeded,
+    ContextExceeded,
+    GenerationFailed,
+    IncompatibleNode,
+    NodeUnavailable,
+    TenantryError,
+)
+
+from .frames import FrameJoiner, MalformedFrame, split
+from .grpc_options import (
+    HELLO,
+    INCARNATION_KEY,
+    KEEPALIVE_INTERVAL_S,
+    KEEPALIVE_TIMEOUT_S,
+    STATISTICS,
+    WORK,
+    channel_options,
+)
+from .mailbox import Mailbox
+from .messages import (
+    OLDEST_PROTOCOL_VERSION,
+    PROTOCOL_VERSION,
+    Cancel,
+    Failed,
+    Hello,
+    NodeDescription,
+    NodeStatistics,
+    Step,
+    Submit,
+)
+from .outbox import Outbox
+from .wire import (
+    decode_description,
+    decode_node_message,
+    decode_statistics,
+    encode,
+    pack,
+)
+
+MAX_UNSENT_BYTES = 8 << 20
+"""Submissions wait while more than this waits for the node to read: eight of the longest prompts,
+or some thousand ordinary ones."""
+
+MAX_UNREAD_TOKENS = 1 << 14
+"""Of one sequence. A reader that falls this far behind loses it: five minutes at 50 tokens a second."""
+
+HANDSHAKE_TIMEOUT_S = 30.0
+"""A node that still loads its members answers when they are there; then the edge asks again."""
+
+_log = logging.getLogger(__name__)
+
+
+class ConnectionLost(ConnectionError):
+    """The node does not answer, or not any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liveness:
+    """When a node that says nothing counts as gone."""
+
+    ask_every_s: float = 2.0
+    """Between two requests for statistics."""
+    stale_after_s: float = 30.0
+    """A step loop that has not turned for this long is not healthy; a long prefill chunk may take seconds."""
+    keepalive_interval_s: float = KEEPALIVE_INTERVAL_S
+    keepalive_timeout_s: float = KEEPALIVE_TIMEOUT_S
+    """A front that answers no ping within this is gone; so are its sequences."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Running:
+    """One sequence that a request waits for."""
+
+    submit: Submit
+    mailbox: Mailbox = field(default_factory=Mailbox)
+    is_posted: bool = False
+
+
+class Connection:
+    """A Work stream that the node has accepted, and the sequences on it."""
+
+    def __init__(self, *, channel: Any, call: Any, description: NodeDescription) -> None:
+        self.description = description
+        self.progress_s = time.monotonic()
+        """When the node last showed that its step loop turns."""
+        self._call = call
+        self._statistics = channel.unary_unary(STATISTICS)
+        self._outbox = Outbox(max_bytes=MAX_UNSENT_BYTES)
+        self._running: dict[str, _Running] = {}
+        self._serial = count()
+        self._last_turn_ns = 0
+
+    @asynccontextmanager
+    async def sequence(self, submit: Submit) -> AsyncIterator[Mailbox]:
+        """Run one sequence on the node; leaving before its end cancels it there."""
+        # on the wire its own name: tokens of a cancelled sequence may still be on their way when
+        # its request is tried again
+        name = f"{submit.request_id}#{next(self._serial)}"
+        running = self._running[name] = _Running(submit=submit)
+        try:
+            await self._outbox.wait_for_room()
+            self._outbox.post(encode(pack(replace(submit, request_id=name))))
+            running.is_posted = True
+            yield running.mailbox
+        finally:
+            self._running.pop(name, None)
+            if running.is_posted and not running.mailbox.is_over:
+                self._outbox.post(encode(Cancel(request_id=name)))
+
+    async def statistics(self, timeout_s: float) -> NodeStatistics:
+        """Ask the node; raise `ConnectionLost` when it does not answer in time."""
+        try:
+            statistics = decode_statistics(await self._statistics(b"", timeout=timeout_s))
+        except grpc.aio.AioRpcError as error:
+            raise ConnectionLost(error.details()) from error
+        except msgspec.DecodeError as error:
+            raise ConnectionLost(str(error)) from error
+        if statistics.loop_turn_ns != self._last_turn_ns:
+            self._last_turn_ns = statistics.loop_turn_ns
+            self.progress_s = time.monotonic()
+        return statistics
+
+    async def run(self, liveness: Liveness) -> str:
+        """Carry messages both ways until the node is lost; return why."""
+        reasons: list[str] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def until_lost(side: Callable[[], Awaitable[str]]) -> None:
+                reasons.append(await _outcome(side))
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(until_lost, self._send)
+            tasks.start_soon(until_lost, self._receive)
+            tasks.start_soon(self._watch, liveness)
+        return reasons[0]
+
+    def lose(self) -> None:
+        """End every sequence: the node is gone, or this edge leaves it."""
+        self._outbox.close()
+        for running in self._running.values():
+            running.mailbox.fail(NodeUnavailable(running.submit.model))
+        self._running.clear()
+
+    async def _send(self) -> str:
+        while True:
+            for frame in split(await self._outbox.take()):
+                await self._call.write(frame)
+
+    async def _receive(self) -> str:
+        joiner = FrameJoiner()
+        while (frame := await self._call.read()) is not grpc.aio.EOF:
+            message = joiner.add(frame)
+            if message is not None:
+                self._accept(decode_node_message(message))
+        return "the node ended the stream"
+
+    async def _watch(self, liveness: Liveness) -> None:
+        while True:
+            await anyio.sleep(liveness.ask_every_s)
+            try:
+                await self.statistics(liveness.stale_after_s)
+            except ConnectionLost as error:
+                # whether the node is lost, the stream knows; silence alone makes it unhealthy
+                _log.warning("no statistics: %s", error)
+
+    def _accept(self, message: Step | Failed) -> None:
+        match message:
+            case Step(sequences=sequences):
+                self.progress_s = time.monotonic()
+                for tokens in sequences:
+                    running = self._running.get(tokens.request_id)
+                    if running is not None:
+                        request_id = running.submit.request_id
+                        running.mailbox.add(replace(tokens, request_id=request_id))
+                        self._settle(tokens.request_id, running)
+            case Failed(request_id=name):
+                failed = self._running.pop(name, None)
+                if failed is not None:
+                    failed.mailbox.fail(self._error(message, failed.submit))
+
+    def _settle(self, name: str, running: _Running) -> None:
+        """Drop a sequence that is whole, and one that its reader has left lying."""
+        mailbox = running.mailbox
+        if mailbox.is_over:
+            del self._running[name]
+        elif mailbox.num_unread_tokens > MAX_UNREAD_TOKENS:
+            del self._running[name]
+            problem = f"its reader left {mailbox.num_unread_tokens} tokens unread"
+            mailbox.fail(GenerationFailed(problem))
+            self._outbox.post(encode(Cancel(request_id=name)))
+
+    def _error(self, failed: Failed, submit: Submit) -> TenantryError:
+        match failed.reason:
+            case "capacity":
+                return CapacityExceeded()
+            case "context":
+                limits = (
+                    member.context_tokens
+                    for member in self.description.members
+                    if member.model == submit.model
+                )
+                num_tokens = len(submit.token_ids) + submit.max_tokens
+                return ContextExceeded(num_tokens, min(limits, default=0))
+            case _:
+                return GenerationFailed(f"{failed.reason}: {failed.message}")
+
+
+@asynccontextmanager
+async def open_connection(
+    address: str, *, edge: str, liveness: Liveness
+) -> AsyncIterator[Connection]:
+    """Shake hands and open the Work stream.
+
+    Raise `ConnectionLost` when the node does not answer, `IncompatibleNode` when it refuses.
+    """
+    options = channel_options(liveness.keepalive_interval_s, liveness.keepalive_timeout_s)
+    async with grpc.aio.insecure_channel(address, options=options) as channel:
+        description = await _shake_hands(channel, address, edge)
+        call = channel.stream_stream(WORK)(
+            metadata=((INCARNATION_KEY, str(description.incarnation)),)
+        )
+        try:
+            # the node answers these when it has taken the stream
+            await call.initial_metadata()
+            if call.done():
+                raise ConnectionLost(await call.details())
+            connection = Connection(channel=channel, call=call, description=description)
+            try:
+                yield connection
+            finally:
+                connection.lose()
+        finally:
+            call.cancel()
+
+
+async def _shake_hands(channel: Any, address: str, edge: str) -> NodeDescription:
+    try:
+        description = decode_description(
+            await channel.unary_unary(HELLO)(encode(Hello(edge=edge)), timeout=HANDSHAKE_TIMEOUT_S)
+        )
+    except msgspec.DecodeError as error:
+        raise IncompatibleNode(address, f"its handshake is unreadable: {error}") from error
+    except grpc.aio.AioRpcError as error:
+        if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
+            raise IncompatibleNode(address, error.details()) from error
+        raise ConnectionLost(error.details()) from error
+
+    if not OLDEST_PROTOCOL_VERSION <= description.version <= PROTOCOL_VERSION:
+        raise IncompatibleNode(
+            address,
+            f"the node chose protocol version {description.version}, this edge speaks "
+            f"{OLDEST_PROTOCOL_VERSION} to {PROTOCOL_VERSION}",
+        )
+    return description
+
+
+async def _outcome(side: Callable[[], Awaitable[str]]) -> str:
+    """Run one direction of a stream to its end and say why it ended."""
+    try:
+        return await side()
+    except grpc.aio.AioRpcError as error:
+        return f"{error.code().name}: {error.details()}"
+    except (MalformedFrame, msgspec.DecodeError) as error:
+        return f"the node speaks another language: {error}"
+    except asyncio.InvalidStateError as error:
+        # what grpc raises for a write to a call that is over
+        return str(error)

@@ -1,0 +1,55 @@
+"""The gRPC settings that edge and node must agree on, and the names on the wire."""
+
+from __future__ import annotations
+
+from .frames import MAX_FRAME_BYTES
+from .messages import SERVICE
+
+HELLO = f"/{SERVICE}/Hello"
+WORK = f"/{SERVICE}/Work"
+STATISTICS = f"/{SERVICE}/Statistics"
+
+INCARNATION_KEY = "tenantry-incarnation"
+"""Metadata of a Work call: the life of the node that the edge has shaken hands with."""
+
+KEEPALIVE_INTERVAL_S = 10.0
+KEEPALIVE_TIMEOUT_S = 10.0
+"""A machine that vanishes without closing its connections is noticed after both."""
+
+_FRAME_LIMITS = [
+    ("grpc.max_receive_message_length", MAX_FRAME_BYTES + 1),
+    ("grpc.max_send_message_length", MAX_FRAME_BYTES + 1),
+]
+
+
+def server_options() -> list[tuple[str, int]]:
+    return [
+        *_FRAME_LIMITS,
+        *_keepalive(KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S),
+        # edges ping also while they wait for nothing
+        ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+        # a second node on a TCP port in use must fail, not take every other connection
+        ("grpc.so_reuseport", 0),
+    ]
+
+
+def channel_options(
+    interval_s: float = KEEPALIVE_INTERVAL_S, timeout_s: float = KEEPALIVE_TIMEOUT_S
+) -> list[tuple[str, int]]:
+    return [
+        *_FRAME_LIMITS,
+        *_keepalive(interval_s, timeout_s),
+        ("grpc.http2.max_pings_without_data", 0),
+        # each attempt to connect is a channel of its own, with this package's backoff
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+
+
+def _keepalive(interval_s: float, timeout_s: float) -> list[tuple[str, int]]:
+    return [
+        ("grpc.keepalive_time_ms", round(interval_s * 1000)),
+        ("grpc.keepalive_timeout_ms", round(timeout_s * 1000)),
+        # a bandwidth probe is a ping too, in whose place keepalive sends none of its own
+        ("grpc.http2.ping_timeout_ms", round(timeout_s * 1000)),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]

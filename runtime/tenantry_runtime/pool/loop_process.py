@@ -1,0 +1,142 @@
+"""The step loop's process: `python -m tenantry_runtime.pool.loop_process FD PARENT_PID BUILD`.
+
+FD is a connected socket on which the front first sends the engine's configuration (JSON); BUILD
+names the function that makes a step loop of it, as `module:function`. The process ends when the
+socket closes, and by the kernel's hand when its parent dies.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import signal
+import socket
+import sys
+import time
+from typing import cast
+
+import msgspec
+
+from tenantry_runtime.errors import CapacityExceeded, ConfigurationError, ContextExceeded
+
+from .lifeline import die_with_parent
+from .loop_channel import LoopChannel, PeerGone
+from .messages import Cancel, Failed
+from .step_loop import BuildLoop, StepLoop
+from .wire import Heartbeat, PackedSubmit, Ready, Unusable, decode_work, encode, unpack
+
+HEARTBEAT_INTERVAL_S = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str]) -> int:
+    fd, parent_pid, build = arguments
+    die_with_parent(int(parent_pid))
+    # the terminal's Ctrl-C reaches the whole group; the front decides when this process ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+
+    channel = LoopChannel(socket.socket(fileno=int(fd)))
+    try:
+        return _serve(channel, _imported(build))
+    except PeerGone:
+        return 0
+    finally:
+        channel.close()
+
+
+def build_engine(config: bytes) -> StepLoop:
+    """Make the engine's own step loop."""
+    # torch is loaded here and nowhere else in this package
+    from tenantry_runtime.engine.build import build_loop
+    from tenantry_runtime.engine.config import NodeConfig
+
+    try:
+        engine_config = msgspec.json.decode(config, type=NodeConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"the engine's configuration: {error}") from error
+    return build_loop(engine_config)
+
+
+def turn_forever(loop: StepLoop, channel: LoopChannel) -> None:
+    """Turn the loop until the front is gone, which raises `PeerGone`."""
+    last_beat_s = -HEARTBEAT_INTERVAL_S
+    was_idle = False
+    while True:
+        for message in channel.exchange(HEARTBEAT_INTERVAL_S if loop.is_idle else 0):
+            _apply(loop, channel, message)
+
+        for report in loop.turn():
+            channel.post(encode(report))
+
+        # at once when work begins or ends, so that statistics show neither late
+        now_s = time.monotonic()
+        is_idle = loop.is_idle
+        if now_s - last_beat_s >= HEARTBEAT_INTERVAL_S or is_idle != was_idle:
+            channel.post(encode(_heartbeat(loop)))
+            last_beat_s = now_s
+        was_idle = is_idle
+
+        while channel.is_congested:
+            channel.exchange(None)
+
+
+def _serve(channel: LoopChannel, build: BuildLoop) -> int:
+    received: list[bytes] = []
+    while not received:
+        received = channel.exchange(None)
+
+    started_s = time.monotonic()
+    try:
+        loop = build(received[0])
+    except ConfigurationError as error:
+        channel.post(encode(Unusable(problem=str(error))))
+        channel.flush()
+        return 1
+
+    members = loop.describe()
+    _log.info(
+        "serving %s after %.2f s",
+        ", ".join(f"{member.model} ({member.phase})" for member in members),
+        time.monotonic() - started_s,
+    )
+    channel.post(encode(_heartbeat(loop)))
+    channel.post(encode(Ready(members=members)))
+    try:
+        for message in received[1:]:
+            _apply(loop, channel, message)
+        turn_forever(loop, channel)
+    finally:
+        loop.close()
+    return 0
+
+
+def _apply(loop: StepLoop, channel: LoopChannel, message: bytes) -> None:
+    match decode_work(message):
+        case Cancel(request_id=request_id):
+            loop.cancel(request_id)
+        case PackedSubmit() as packed:
+            try:
+                loop.submit(unpack(packed))
+            except (CapacityExceeded, ContextExceeded) as error:
+                reason = "capacity" if isinstance(error, CapacityExceeded) else "context"
+                failed = Failed(request_id=packed.request_id, reason=reason, message=str(error))
+                channel.post(encode(failed))
+
+
+def _heartbeat(loop: StepLoop) -> Heartbeat:
+    return Heartbeat(
+        statistics=msgspec.structs.replace(loop.statistics(), loop_turn_ns=time.time_ns())
+    )
+
+
+def _imported(name: str) -> BuildLoop:
+    module, _, function = name.partition(":")
+    return cast(BuildLoop, getattr(importlib.import_module(module), function))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

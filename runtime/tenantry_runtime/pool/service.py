@@ -1,0 +1,154 @@
+"""The node's three gRPC calls, as generic handlers over MessagePack."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import anyio
+import grpc
+import msgspec
+
+from .dispatch import Dispatch, EdgeStream
+from .frames import FrameJoiner, MalformedFrame, split
+from .grpc_options import INCARNATION_KEY
+from .loop_link import LoopLink
+from .messages import (
+    OLDEST_PROTOCOL_VERSION,
+    PROTOCOL_VERSION,
+    SERVICE,
+    Cancel,
+    Hello,
+    MemberDescription,
+    NodeDescription,
+    NodeStatistics,
+)
+from .wire import PackedSubmit, decode_hello, decode_work, encode
+
+_log = logging.getLogger(__name__)
+
+
+class VersionMismatch(ValueError):
+    """Edge and node have no protocol version in common."""
+
+
+class NodeService:
+    """Answers edges on behalf of one step loop."""
+
+    def __init__(self, *, dispatch: Dispatch, link: LoopLink, incarnation: int) -> None:
+        self._dispatch = dispatch
+        self._link = link
+        self._incarnation = incarnation
+        self._members: tuple[MemberDescription, ...] = ()
+        self._statistics: NodeStatistics | None = None
+        self._is_ready = anyio.Event()
+
+    # grpc has no types: handlers and contexts are Any from here on
+    def handler(self) -> Any:
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Hello": grpc.unary_unary_rpc_method_handler(self.hello),
+                "Work": grpc.stream_stream_rpc_method_handler(self.work),
+                "Statistics": grpc.unary_unary_rpc_method_handler(self.statistics),
+            },
+        )
+
+    def open(self, members: tuple[MemberDescription, ...]) -> None:
+        """Answer handshakes from now on."""
+        self._members = members
+        self._is_ready.set()
+
+    def note(self, statistics: NodeStatistics) -> None:
+        self._statistics = statistics
+
+    async def hello(self, request: bytes, context: Any) -> bytes:
+        try:
+            version = agreed_version(decode_hello(request))
+        except (msgspec.DecodeError, VersionMismatch) as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise  # `abort` has raised already
+
+        # an edge that asks while the members load is answered as soon as they are there
+        await self._is_ready.wait()
+        return encode(
+            NodeDescription(version=version, incarnation=self._incarnation, members=self._members)
+        )
+
+    async def statistics(self, _request: bytes, context: Any) -> bytes:
+        if self._statistics is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the step loop is starting")
+        return encode(self._statistics)
+
+    async def work(self, _requests: object, context: Any) -> None:
+        named = dict(context.invocation_metadata()).get(INCARNATION_KEY)
+        if named != str(self._incarnation):
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"this is incarnation {self._incarnation} of the node, not {named}",
+            )
+
+        stream = self._dispatch.open()
+        problem: str | None = None
+        try:
+            await context.send_initial_metadata(())
+            async with anyio.create_task_group() as tasks:
+
+                async def send() -> None:
+                    await self._send(stream, context)
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(send)
+                problem = await self._receive(stream, context)
+                tasks.cancel_scope.cancel()
+        finally:
+            # however the edge went: nobody waits for its sequences any more
+            for cancel in self._dispatch.close(stream):
+                self._link.post(cancel)
+        if problem is not None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+
+    async def _send(self, stream: EdgeStream, context: Any) -> None:
+        """Return when the edge has all that it is owed, or is gone."""
+        try:
+            while messages := await stream.take():
+                for message in messages:
+                    for frame in split(encode(message)):
+                        await context.write(frame)
+        except grpc.aio.InternalError as error:
+            _log.info("an edge is gone: %s", error)
+
+    async def _receive(self, stream: EdgeStream, context: Any) -> str | None:
+        """Return when the edge has said its last, or what was wrong with it."""
+        joiner = FrameJoiner()
+        while (frame := await context.read()) is not grpc.aio.EOF:
+            try:
+                message = joiner.add(frame)
+                if message is not None:
+                    await self._obey(stream, message)
+            except (MalformedFrame, msgspec.DecodeError) as error:
+                _log.error("an edge speaks another language: %s", error)
+                return str(error)
+        return None
+
+    async def _obey(self, stream: EdgeStream, message: bytes) -> None:
+        match decode_work(message):
+            case PackedSubmit() as submit:
+                await stream.wait_for_room()
+                await self._link.wait_for_room()
+                self._link.post(self._dispatch.admit(stream, submit))
+            case Cancel(request_id=request_id):
+                cancel = self._dispatch.cancel(stream, request_id)
+                if cancel is not None:
+                    self._link.post(cancel)
+
+
+def agreed_version(edge: Hello) -> int:
+    """The newest version that both sides speak; raise `VersionMismatch` when there is none."""
+    version = min(edge.version, PROTOCOL_VERSION)
+    if version < max(edge.oldest_version, OLDEST_PROTOCOL_VERSION):
+        raise VersionMismatch(
+            f"the node speaks protocol versions {OLDEST_PROTOCOL_VERSION} to {PROTOCOL_VERSION}, "
+            f"edge {edge.edge!r} speaks {edge.oldest_version} to {edge.version}"
+        )
+    return version

@@ -1,0 +1,39 @@
+"""What the step-loop process needs of an engine, whether it is the real one or a fake in a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from .messages import MemberDescription, NodeMessage, NodeStatistics, Submit
+
+
+class StepLoop(Protocol):
+    """Sequences in, their tokens out, one step per turn. Never blocks but to compute."""
+
+    def submit(self, submit: Submit) -> None:
+        """Queue a sequence. One that cannot run is answered by a `Failed` of a later turn."""
+        ...
+
+    def cancel(self, request_id: str) -> None:
+        """Forget a sequence and release all it holds; an unknown id is ignored."""
+        ...
+
+    def turn(self) -> Sequence[NodeMessage]:
+        """Compute one step and return what it had to say."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a turn would compute nothing."""
+        ...
+
+    def statistics(self) -> NodeStatistics: ...
+
+    def describe(self) -> tuple[MemberDescription, ...]: ...
+
+    def close(self) -> None: ...
+
+
+BuildLoop: TypeAlias = Callable[[bytes], StepLoop]
+"""Makes the loop of its configuration in JSON; raises `ConfigurationError` when it is unusable."""

@@ -1,0 +1,91 @@
+"""The step loop's socket: no deadlock and no growth when the front is stuck."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from support.fake_loop import FakeLoop, FakeLoopConfig
+from support.fake_node import a_submit
+from tenantry_runtime.pool.frames import FrameBuffer, with_length
+from tenantry_runtime.pool.loop_channel import MAX_UNSENT_BYTES, LoopChannel, PeerGone
+from tenantry_runtime.pool.loop_process import turn_forever
+from tenantry_runtime.pool.messages import Step
+from tenantry_runtime.pool.wire import decode_report, encode, pack
+
+MAX_STEP_BYTES = 1 << 10
+"""More than one step of one sequence takes."""
+
+
+class ObservedChannel(LoopChannel):
+    """Says when its loop waits for the front."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        super().__init__(peer)
+        self.is_stuck = threading.Event()
+
+    def exchange(self, timeout_s: float | None) -> list[bytes]:
+        if timeout_s is None:
+            self.is_stuck.set()
+        return super().exchange(timeout_s)
+
+
+def test_a_loop_whose_front_does_not_read_waits_and_then_loses_nothing() -> None:
+    front, peer = socket.socketpair()
+    channel = ObservedChannel(peer)
+    submit = a_submit(prompt=[0], max_tokens=200_000)
+
+    def turn() -> None:
+        with pytest.raises(PeerGone):
+            turn_forever(FakeLoop(FakeLoopConfig(step_s=0)), channel)
+
+    thread = threading.Thread(target=turn)
+    with front:
+        front.sendall(with_length(encode(pack(submit))))
+        thread.start()
+        assert channel.is_stuck.wait(timeout=30)
+        assert channel.num_unsent_bytes < MAX_UNSENT_BYTES + MAX_STEP_BYTES
+
+        buffer = FrameBuffer()
+        received: list[int] = []
+        while len(received) < submit.max_tokens:
+            for message in buffer.feed(front.recv(1 << 20)):
+                report = decode_report(message)
+                if isinstance(report, Step):
+                    received += report.sequences[0].token_ids
+    thread.join(timeout=30)
+    channel.close()
+
+    assert received == list(range(1, 200_001))
+    assert not thread.is_alive()
+
+
+def test_a_congested_channel_receives_nothing() -> None:
+    front, peer = socket.socketpair()
+    channel = LoopChannel(peer)
+    with front:
+        front.sendall(with_length(b"a command"))
+        channel.post(bytes(2 * MAX_UNSENT_BYTES))
+
+        assert channel.exchange(0) == []
+        while channel.is_congested:
+            front.recv(1 << 20)
+            channel.exchange(0)
+        assert channel.exchange(0) == [b"a command"]
+    channel.close()
+
+
+@pytest.mark.parametrize("num_unsent_bytes", [0, 10, 2 * MAX_UNSENT_BYTES])
+def test_a_closed_front_is_noticed_whatever_the_channel_waits_for(num_unsent_bytes: int) -> None:
+    front, peer = socket.socketpair()
+    channel = LoopChannel(peer)
+    if num_unsent_bytes:
+        channel.post(bytes(num_unsent_bytes))
+    front.close()
+
+    with pytest.raises(PeerGone):
+        for _ in range(2):
+            channel.exchange(None)
+    channel.close()

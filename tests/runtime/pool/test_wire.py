@@ -1,0 +1,70 @@
+"""What travels: packed prompts, and messages of newer peers."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from support.fake_node import a_submit
+from tenantry_runtime.pool.frames import MAX_FRAME_BYTES, split
+from tenantry_runtime.pool.messages import Cancel, Failed, SequenceTokens, Step
+from tenantry_runtime.pool.wire import (
+    PackedSubmit,
+    decode_hello,
+    decode_node_message,
+    decode_work,
+    encode,
+    pack,
+    unpack,
+)
+
+
+@given(st.lists(st.integers(0, 2**32 - 1)))
+def test_a_prompt_survives_packing(token_ids: list[int]) -> None:
+    submit = a_submit(prompt=token_ids)
+
+    assert unpack(pack(submit)) == submit
+
+
+def test_ids_are_packed_as_little_endian_uint32() -> None:
+    assert pack(a_submit(prompt=[1, 163_839])).token_ids == b"\x01\0\0\0\xff\x7f\x02\0"
+
+
+def test_the_longest_prompt_takes_two_frames() -> None:
+    message = encode(pack(a_submit(prompt=[163_839] * 262_144)))
+
+    assert [len(frame) for frame in split(message)] == [
+        1 + MAX_FRAME_BYTES,
+        1 + len(message) - MAX_FRAME_BYTES,
+    ]
+
+
+def test_messages_are_told_apart_by_their_tags() -> None:
+    submit = pack(a_submit())
+    step = Step(step=7, sequences=[SequenceTokens("a", (1, 2))])
+    failed = Failed(request_id="a", reason="capacity", message="full")
+
+    assert decode_work(encode(submit)) == submit
+    assert decode_work(encode(Cancel(request_id="a"))) == Cancel(request_id="a")
+    assert decode_node_message(encode(step)) == step
+    assert decode_node_message(encode(failed)) == failed
+
+
+def test_fields_of_a_newer_peer_are_ignored() -> None:
+    newer_hello = msgspec.msgpack.encode({"edge": "e", "version": 3, "colour": "blue"})
+    newer_step = msgspec.msgpack.encode(
+        {"type": "step", "step": 1, "sequences": [["a", [5], None, 0, None, "later field"]]}
+    )
+
+    assert decode_hello(newer_hello).version == 3
+    assert decode_node_message(newer_step) == Step(step=1, sequences=[SequenceTokens("a", (5,))])
+
+
+def test_a_number_of_bytes_that_is_no_number_of_ids_is_refused() -> None:
+    submit = pack(a_submit())
+    broken = msgspec.structs.replace(submit, token_ids=b"\0\0\0")
+
+    assert isinstance(broken, PackedSubmit)
+    with pytest.raises(ValueError):
+        unpack(broken)

@@ -1,0 +1,131 @@
+"""Nodes that say what a test has written for them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import anyio
+
+from support.plain_text import END, GLM, KIMI
+from tenantry_runtime.core import FinishReason, Phase
+from tenantry_runtime.errors import TenantryError
+from tenantry_runtime.pool.messages import (
+    MemberDescription,
+    NodeDescription,
+    SequenceTokens,
+    Submit,
+    Timings,
+)
+
+Step: TypeAlias = str | anyio.Event | TenantryError
+"""Tokens of one step; or wait until the event is set; or fail."""
+
+NODE_CONTEXT_TOKENS = 1 << 20
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
+
+
+class FakeTokenSource:
+    """A `TokenSource` that runs the same script for every sequence.
+
+    A script that ends with `END` finishes with STOP, any other with LENGTH; `endless` repeats the
+    last step for ever.
+    """
+
+    def __init__(
+        self,
+        *script: Step,
+        endless: bool = False,
+        cached_tokens: int = 0,
+        timings: Timings | None = None,
+        models: Sequence[str] = (KIMI.id, GLM.id),
+        phases: Sequence[Phase] = PHASES,
+        context_tokens: int = NODE_CONTEXT_TOKENS,
+        finishes: bool = True,
+    ) -> None:
+        self.is_healthy = True
+        self.submits: list[Submit] = []
+        self.num_steps = 0
+        """Steps that were taken from the node."""
+        self.started = anyio.Event()
+        self.cancelled = anyio.Event()
+        """Set when a sequence was left before its finish."""
+        self.num_open = 0
+        self._script = script
+        self._is_endless = endless
+        self._cached_tokens = cached_tokens
+        self._timings = timings
+        self._finishes = finishes
+        self._description = _description(models, phases, context_tokens)
+
+    @property
+    def description(self) -> NodeDescription:
+        return self._description
+
+    @asynccontextmanager
+    async def generate(self, submit: Submit) -> AsyncIterator[AsyncIterator[SequenceTokens]]:
+        self.submits.append(submit)
+        self.num_open += 1
+        self.started.set()
+        has_finished = [False]
+        try:
+            yield self._run(submit, has_finished)
+        finally:
+            self.num_open -= 1
+            if not has_finished[0]:
+                self.cancelled.set()
+
+    async def _run(self, submit: Submit, has_finished: list[bool]) -> AsyncIterator[SequenceTokens]:
+        is_first = True
+        for index, step in self._steps():
+            match step:
+                case anyio.Event():
+                    await step.wait()
+                    continue
+                case TenantryError():
+                    raise step
+                case str():
+                    pass
+            await anyio.lowlevel.checkpoint()
+            finish = self._finish(index, step)
+            has_finished[0] = finish is not None
+            self.num_steps += 1
+            yield SequenceTokens(
+                request_id=submit.request_id,
+                token_ids=tuple(map(ord, step)),
+                finish=finish,
+                cached_tokens=self._cached_tokens if is_first else 0,
+                timings=self._timings if finish else None,
+            )
+            is_first = False
+
+    def _steps(self) -> Iterable[tuple[int, Step]]:
+        repeated = itertools.repeat(self._script[-1]) if self._is_endless else ()
+        return enumerate(itertools.chain(self._script, repeated))
+
+    def _finish(self, index: int, step: str) -> FinishReason | None:
+        if self._is_endless or not self._finishes or index < len(self._script) - 1:
+            return None
+        return FinishReason.STOP if step.endswith(END) else FinishReason.LENGTH
+
+
+def _description(
+    models: Sequence[str], phases: Sequence[Phase], context_tokens: int
+) -> NodeDescription:
+    members = tuple(
+        MemberDescription(
+            model=model,
+            phase=phase,
+            weights_format="bf16",
+            cache_format="bf16",
+            page_tokens=64,
+            num_pages=64,
+            context_tokens=context_tokens,
+            revision="0" * 64,
+        )
+        for model in models
+        for phase in phases
+    )
+    return NodeDescription(version=1, incarnation=1, members=members)
