@@ -14,7 +14,14 @@ ROOT_FOLDERS = {"sdk", "runtime", "kernels", "cli", "recipes"}
 
 # package -> import roots its modules must not name, at any depth of the file
 FORBIDDEN = {
-    "sdk/tenantry": {"tenantry_runtime", "tenantry_kernels", "tenantry_cli", "torch", "triton", "grpc"},
+    "sdk/tenantry": {
+        "tenantry_runtime",
+        "tenantry_kernels",
+        "tenantry_cli",
+        "torch",
+        "triton",
+        "grpc",
+    },
     "kernels/tenantry_kernels": {"tenantry", "tenantry_runtime", "tenantry_cli", "grpc", "anyio"},
     "runtime/tenantry_runtime": {"tenantry_cli", "tenantry_recipes", "click"},
     "cli/tenantry_cli": {"tenantry_kernels", "tenantry_recipes", "torch", "triton"},

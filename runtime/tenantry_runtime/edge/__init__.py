@@ -1,0 +1,1 @@
+"""The HTTP process: API dialects in front of nodes. No torch."""

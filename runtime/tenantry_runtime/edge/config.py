@@ -1,0 +1,67 @@
+"""What an edge process is started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from tenantry_runtime.errors import ConfigurationError
+
+Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
+Number: TypeAlias = Annotated[int, Meta(ge=1)]
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one request, and all of them together, may take."""
+
+    max_requests: Number = 1024
+    """Open at one time; more are refused with `Capacity temporarily exceeded`."""
+    max_body_bytes: Number = 10_000_000
+    """Workers AI's own limit is 10 MB."""
+    body_timeout_s: Seconds = 60.0
+    """From the headers to the end of the body."""
+    request_timeout_s: Seconds = 600.0
+    """From the parsed request to its whole answer; streams have no such limit."""
+    keep_alive_s: Seconds = 15.0
+    """A stream that is silent for so long carries a comment, for the sake of proxies and clients."""
+    stall_timeout_s: Seconds = 60.0
+    """A client that takes nothing of a stream for so long is given up."""
+
+
+class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The JSON file that `python -m tenantry_runtime.edge` reads; its paths start at the file."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8787
+    """0: any free one, which the log names."""
+    nodes: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Addresses: `unix:/path/node.sock` or `host:port`."""
+    state_dir: str
+    """Where the store lies."""
+    catalog: str | None = None
+    """A catalog's file; None: the built-in catalog."""
+    grace_s: Seconds = 5.0
+    """How long open connections have to close when the process is told to end."""
+    limits: Limits = Limits()
+
+
+def read_config(path: Path) -> EdgeConfig:
+    """Read a configuration, with absolute paths.
+
+    Raises `ConfigurationError` when the file is missing or not of this form.
+    """
+    try:
+        config = msgspec.json.decode(path.read_bytes(), type=EdgeConfig)
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+    folder = path.absolute().parent
+    return msgspec.structs.replace(
+        config,
+        state_dir=str(folder / config.state_dir),
+        catalog=None if config.catalog is None else str(folder / config.catalog),
+    )

@@ -1,0 +1,167 @@
+"""`POST …/ai/run/{model}`: one request, from its headers to its last byte."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from functools import partial
+
+import anyio
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from tenantry_runtime.core import Event, RequestId
+from tenantry_runtime.errors import (
+    GenerationFailed,
+    InvalidInput,
+    NodeUnavailable,
+    RequestTimeout,
+    TenantryError,
+)
+from tenantry_runtime.telemetry import ClientGone, RequestSpan
+
+from .authorization import bearer_token
+from .body import read_body
+from .dialect import Dialect, Printer
+from .generation import Emit, Generation
+from .presence import while_there
+from .reply import Reply
+from .services import Services
+from .workers_ai import SESSION_HEADER
+
+ROUTE = "/client/v4/accounts/{account}/ai/run/{model:path}"
+
+_log = logging.getLogger(__name__)
+
+
+class RunEndpoint:
+    """An ASGI application for one route, in one dialect."""
+
+    def __init__(self, services: Services, dialect: Dialect) -> None:
+        self._services = services
+        self._dialect = dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        request_id = RequestId(str(uuid.uuid4()))
+        span = RequestSpan(
+            self._services.tracer,
+            headers=request.headers,
+            method=request.method,
+            route=ROUTE,
+            server=_server(scope),
+            request_id=request_id,
+        )
+        reply = Reply(
+            send,
+            dialect=self._dialect,
+            headers={"cf-ai-req-id": request_id},
+            stall_timeout_s=self._services.limits.stall_timeout_s,
+        )
+        try:
+            await self._answer_or_fail(request, request_id, span, reply)
+        except ClientDisconnect:
+            span.failed(ClientGone())
+        finally:
+            span.end(status=reply.status)
+
+    async def _answer_or_fail(
+        self, request: Request, request_id: RequestId, span: RequestSpan, reply: Reply
+    ) -> None:
+        try:
+            with self._services.open_requests.admit() as admission:
+                await self._answer(request, request_id, span, reply)
+            if admission.cancelled_caught:
+                raise NodeUnavailable(request.path_params["model"])
+        except TenantryError as error:
+            span.failed(error)
+            await reply.fail(error)
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            # the outermost place that knows the dialect: a bug is an answer too, and is logged
+            _log.exception("request %s failed", request_id)
+            span.failed(error)
+            await reply.fail(GenerationFailed("internal error"))
+
+    async def _answer(
+        self, request: Request, request_id: RequestId, span: RequestSpan, reply: Reply
+    ) -> None:
+        services = self._services
+        principal = await services.authenticator.authenticate(
+            bearer_token(request.headers), request.path_params["account"]
+        )
+        _check_query(request)
+        body = await read_body(
+            request,
+            max_bytes=services.limits.max_body_bytes,
+            timeout_s=services.limits.body_timeout_s,
+        )
+        model = request.path_params["model"]
+        offer = services.offers.resolve(model)
+        session = request.headers.get(SESSION_HEADER)
+        parsed = self._dialect.parse(body, offer.target, session=session)
+        span.asked(parsed, model=model, tenant=principal.tenant)
+        printer = self._dialect.printer(
+            parsed, response_id=f"chatcmpl-{request_id}", created_s=int(time.time())
+        )
+        generation = Generation(
+            request=parsed,
+            body_bytes=len(body),
+            request_id=request_id,
+            tenant=principal.tenant,
+            offer=offer,
+            nodes=services.nodes,
+            span=span,
+            tokenizers=services.tokenizers,
+        )
+        await self._serve(generation, printer, request.receive, reply)
+
+    async def _serve(
+        self, generation: Generation, printer: Printer, receive: Receive, reply: Reply
+    ) -> None:
+        limits = self._services.limits
+        if generation.request.stream:
+            reply.will_stream(printer)
+            last = await while_there(
+                receive,
+                partial(generation.run, reply.write, response_id=printer.response_id),
+                beside=partial(reply.keep_alive, limits.keep_alive_s),
+            )
+            await reply.write(last)
+            await reply.end()
+            return
+        events: list[Event] = []
+        with anyio.move_on_after(limits.request_timeout_s) as deadline:
+            events += await while_there(
+                receive,
+                partial(generation.run, _keep_in(events), response_id=printer.response_id),
+            )
+        if deadline.cancelled_caught:
+            raise RequestTimeout
+        await reply.whole(printer.result(events))
+
+
+def _keep_in(events: list[Event]) -> Emit:
+    async def keep(more: Sequence[Event]) -> None:
+        events.extend(more)
+
+    return keep
+
+
+def _check_query(request: Request) -> None:
+    """Refuse what would ask for another kind of answer; `tags` label a request, no more."""
+    for name, value in request.query_params.multi_items():
+        if name != "tags" and (name, value) != ("queueRequest", "false"):
+            raise InvalidInput(f"?{name[:100]}", "is not supported")
+
+
+def _server(scope: Scope) -> tuple[str, int | None] | None:
+    server = scope.get("server")
+    if server is None:
+        return None
+    address, port = server
+    # granian has the port as a string
+    return address, None if port is None else int(port)

@@ -1,0 +1,29 @@
+"""What the routes work with; made by the process's composition root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import anyio
+from opentelemetry.trace import Tracer
+
+from tenantry_runtime.tenancy import Authenticator, Store
+
+from .config import Limits
+from .nodes import Nodes
+from .offer import Offers
+from .open_requests import OpenRequests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Shared by all requests of an edge."""
+
+    offers: Offers
+    nodes: Nodes
+    store: Store
+    authenticator: Authenticator
+    tracer: Tracer
+    open_requests: OpenRequests
+    tokenizers: anyio.CapacityLimiter
+    limits: Limits

@@ -1,0 +1,28 @@
+"""An account and a token for a machine's own user."""
+
+from __future__ import annotations
+
+from tenantry_runtime.core import TenantId
+from tenantry_runtime.errors import RequestError
+
+from .authentication import Authenticator
+from .store import Store
+
+
+async def ensure_access(
+    store: Store, account: TenantId, *, known: str | None, token_name: str
+) -> str:
+    """Return a valid token of the account, which is created if there is none.
+
+    `known`, the token of an earlier start, is kept as long as it is valid, so that clients which
+    hold it go on working.
+    """
+    await store.create_account(account)
+    if known is not None:
+        try:
+            await Authenticator(store).authenticate(known, account)
+        except RequestError:
+            pass
+        else:
+            return known
+    return (await store.create_token(account, name=token_name)).secret

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import opentelemetry.semconv._incubating.attributes.gen_ai_attributes as gen_ai
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv.attributes import (
+    error_attributes,
+    http_attributes,
+    server_attributes,
+)
+from opentelemetry.trace import SpanKind, StatusCode, Tracer
+
+from tenantry_runtime.core import (
+    FinishReason,
+    GenerateRequest,
+    Message,
+    RequestId,
+    Sampling,
+    TenantId,
+    Usage,
+)
+from tenantry_runtime.errors import GenerationFailed
+from tenantry_runtime.pool.messages import Timings
+from tenantry_runtime.telemetry import ClientGone, RequestSpan, tracing
+
+MODEL = "@cf/moonshotai/kimi-k2.6"
+
+
+@pytest.fixture
+def exporter() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def tracer(exporter: InMemorySpanExporter) -> Iterator[Tracer]:
+    with tracing({}, processors=[SimpleSpanProcessor(exporter)]) as tracer:
+        yield tracer
+
+
+def a_span(tracer: Tracer, headers: Mapping[str, str] | None = None) -> RequestSpan:
+    return RequestSpan(
+        tracer,
+        headers=headers or {},
+        method="POST",
+        route="/ai/run/{model}",
+        server=("127.0.0.1", 8787),
+        request_id=RequestId("request-1"),
+    )
+
+
+def a_request(prompt: str | None = None) -> GenerateRequest:
+    return GenerateRequest(
+        model=MODEL,
+        sampling=Sampling(seed=1, temperature=0.5, top_p=0.9, top_k=40, max_tokens=100),
+        messages=() if prompt else (Message(role="user", content="hi"),),
+        prompt=prompt,
+        stream=True,
+        session="ses_1",
+    )
+
+
+def by_name(spans: Sequence[ReadableSpan]) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in spans}
+
+
+def test_the_root_span_carries_the_current_names_of_the_conventions(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    span = a_span(tracer)
+    span.asked(a_request(), model="kimi-k2.6", tenant=TenantId("dev"))
+    span.used(Usage(prompt_tokens=10, completion_tokens=5, cached_tokens=3, reasoning_tokens=2))
+    span.finished(FinishReason.TOOL_CALLS, response_id="chatcmpl-1", timings=None)
+    span.end(status=200)
+
+    [root] = exporter.get_finished_spans()
+    assert root.name == f"chat {MODEL}"
+    assert root.kind is SpanKind.SERVER
+    assert root.status.status_code is StatusCode.UNSET
+    assert dict(root.attributes or {}) == {
+        gen_ai.GEN_AI_OPERATION_NAME: gen_ai.GenAiOperationNameValues.CHAT.value,
+        gen_ai.GEN_AI_PROVIDER_NAME: "tenantry",
+        gen_ai.GEN_AI_REQUEST_MODEL: "kimi-k2.6",
+        gen_ai.GEN_AI_RESPONSE_MODEL: MODEL,
+        gen_ai.GEN_AI_RESPONSE_ID: "chatcmpl-1",
+        gen_ai.GEN_AI_REQUEST_STREAM: True,
+        gen_ai.GEN_AI_REQUEST_MAX_TOKENS: 100,
+        gen_ai.GEN_AI_REQUEST_TEMPERATURE: 0.5,
+        gen_ai.GEN_AI_REQUEST_TOP_P: 0.9,
+        gen_ai.GEN_AI_REQUEST_TOP_K: 40,
+        gen_ai.GEN_AI_CONVERSATION_ID: "ses_1",
+        gen_ai.GEN_AI_USAGE_INPUT_TOKENS: 10,
+        gen_ai.GEN_AI_USAGE_OUTPUT_TOKENS: 5,
+        gen_ai.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: 3,
+        gen_ai.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: 2,
+        gen_ai.GEN_AI_RESPONSE_FINISH_REASONS: ("tool_calls",),
+        server_attributes.SERVER_ADDRESS: "127.0.0.1",
+        server_attributes.SERVER_PORT: 8787,
+        http_attributes.HTTP_REQUEST_METHOD: "POST",
+        http_attributes.HTTP_ROUTE: "/ai/run/{model}",
+        http_attributes.HTTP_RESPONSE_STATUS_CODE: 200,
+        "tenantry.tenant": "dev",
+        "tenantry.request": "request-1",
+    }
+
+
+def test_a_prompt_is_a_text_completion(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
+    span = a_span(tracer)
+    span.asked(a_request(prompt="hi"), model=MODEL, tenant=TenantId("dev"))
+    span.end(status=200)
+
+    [root] = exporter.get_finished_spans()
+    assert root.name == f"text_completion {MODEL}"
+
+
+def test_the_nodes_stages_become_children_with_its_times(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    timings = Timings(
+        queued_ns=1_000,
+        prefill_started_ns=2_000,
+        first_token_ns=5_000,
+        finished_ns=9_000,
+        num_prefill_chunks=3,
+    )
+    span = a_span(tracer)
+    with span.tokenizing():
+        pass
+    span.finished(FinishReason.STOP, response_id="r", timings=timings)
+    span.end(status=200)
+
+    spans = by_name(exporter.get_finished_spans())
+    root = spans.pop("POST /ai/run/{model}")
+    assert set(spans) == {"tokenize", "queue", "prefill", "decode"}
+    for child in spans.values():
+        assert child.parent is not None
+        assert child.parent.span_id == root.context.span_id
+    times = {name: (span.start_time, span.end_time) for name, span in spans.items()}
+    assert times["queue"] == (1_000, 2_000)
+    assert times["prefill"] == (2_000, 5_000)
+    assert times["decode"] == (5_000, 9_000)
+    assert dict(spans["prefill"].attributes or {}) == {"tenantry.prefill.chunks": 3}
+
+
+def test_an_incoming_traceparent_is_continued(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    trace_id, parent_id = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+    a_span(tracer, {"traceparent": f"00-{trace_id}-{parent_id}-01"}).end(status=200)
+
+    [root] = exporter.get_finished_spans()
+    assert root.context.trace_id == int(trace_id, 16)
+    assert root.parent is not None
+    assert root.parent.span_id == int(parent_id, 16)
+
+
+@pytest.mark.parametrize("traceparent", ["", "nonsense", "00-0-0-01"])
+def test_a_malformed_traceparent_starts_a_trace(
+    tracer: Tracer, exporter: InMemorySpanExporter, traceparent: str
+) -> None:
+    a_span(tracer, {"traceparent": traceparent}).end(status=200)
+
+    [root] = exporter.get_finished_spans()
+    assert root.parent is None
+
+
+def test_a_failure_is_named_by_its_class(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
+    span = a_span(tracer)
+    span.failed(GenerationFailed("out of luck"))
+    span.end(status=500)
+
+    [root] = exporter.get_finished_spans()
+    assert root.status.status_code is StatusCode.ERROR
+    assert root.status.description == "generation failed: out of luck"
+    assert (root.attributes or {})[error_attributes.ERROR_TYPE] == "GenerationFailed"
+
+
+def test_a_client_that_left_is_told_apart(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
+    span = a_span(tracer)
+    span.failed(ClientGone())
+    span.end(status=None)
+
+    [root] = exporter.get_finished_spans()
+    assert (root.attributes or {})[error_attributes.ERROR_TYPE] == "ClientGone"
+    assert http_attributes.HTTP_RESPONSE_STATUS_CODE not in (root.attributes or {})

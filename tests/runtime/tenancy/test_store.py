@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tenantry_runtime.core import TenantId
+from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.tenancy import Store, open_store
+
+DEV = TenantId("dev")
+
+
+def rows(state_dir: Path, query: str) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(state_dir / "tenantry.db")
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def contains(folder: Path, needle: bytes) -> bool:
+    return any(needle in path.read_bytes() for path in folder.iterdir())
+
+
+@pytest.mark.asyncio
+async def test_accounts_and_tokens_survive_a_restart(tmp_path: Path) -> None:
+    async with open_store(tmp_path, now_ms=lambda: 7) as store:
+        await store.create_account(DEV, name="Development")
+        created = await store.create_token(DEV, name="first")
+
+    async with open_store(tmp_path) as store:
+        token = await store.find_token(created.secret)
+
+    assert token is not None
+    assert (token.id, token.account_id, token.name) == (created.id, "dev", "first")
+    assert (token.scopes, token.created_ms, token.revoked_ms) == (("run",), 7, None)
+
+
+@pytest.mark.asyncio
+async def test_creating_an_account_again_returns_the_first(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as store:
+        first = await store.create_account(DEV, name="Development")
+        assert await store.create_account(DEV, name="Other") == first
+
+
+@pytest.mark.asyncio
+async def test_only_the_digest_of_a_token_reaches_the_disk(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as store:
+        await store.create_account(DEV)
+        secret = (await store.create_token(DEV, name="t")).secret
+
+    [(digest,)] = rows(tmp_path, "SELECT digest FROM tokens")
+    assert digest == hashlib.sha256(secret.encode()).digest()
+    assert not contains(tmp_path, secret.encode())
+
+
+@pytest.mark.asyncio
+async def test_tokens_are_recognizable_and_hold_256_random_bits(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as store:
+        await store.create_account(DEV)
+        secrets = {(await store.create_token(DEV, name="t")).secret for _ in range(3)}
+
+    assert len(secrets) == 3
+    for secret in secrets:
+        # 32 bytes in base64 without padding are 43 characters
+        assert secret.startswith("tenantry_")
+        assert len(secret) == len("tenantry_") + 43
+
+
+@pytest.mark.asyncio
+async def test_a_new_token_does_not_show_itself_in_logs(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as store:
+        await store.create_account(DEV)
+        created = await store.create_token(DEV, name="t")
+
+    assert created.secret not in repr(created)
+
+
+@pytest.mark.asyncio
+async def test_a_token_is_revoked_once(tmp_path: Path) -> None:
+    async with open_store(tmp_path, now_ms=lambda: 9) as store:
+        await store.create_account(DEV)
+        created = await store.create_token(DEV, name="t")
+
+        assert await store.revoke_token(created.id)
+        assert not await store.revoke_token(created.id)
+        assert not await store.revoke_token("tok_unknown")
+
+        token = await store.find_token(created.secret)
+        assert token is not None
+        assert token.revoked_ms == 9
+
+
+@pytest.mark.asyncio
+async def test_only_the_owner_can_read_the_database(tmp_path: Path) -> None:
+    state_dir = tmp_path / "state"
+    async with open_store(state_dir) as store:
+        await store.create_account(DEV)
+        files = sorted(state_dir.glob("tenantry.db*"))
+        modes = {path.name: path.stat().st_mode & 0o777 for path in files}
+
+    # WAL mode is on: its two files lie beside the database
+    assert modes == {"tenantry.db": 0o600, "tenantry.db-shm": 0o600, "tenantry.db-wal": 0o600}
+    assert state_dir.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.asyncio
+async def test_a_database_that_others_could_read_becomes_private(tmp_path: Path) -> None:
+    (tmp_path / "tenantry.db").touch(mode=0o644)
+
+    async with open_store(tmp_path):
+        assert (tmp_path / "tenantry.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.asyncio
+async def test_stores_that_open_at_once_take_turns_to_migrate(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with open_store(tmp_path) as store:
+            await store.create_account(DEV)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(use)
+
+    assert rows(tmp_path, "SELECT id FROM accounts") == [("dev",)]
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tenantry.db").write_bytes(b"not a database, but long enough to look at" * 100)
+
+    with pytest.raises(ConfigurationError, match=r"tenantry\.db is unusable"):
+        async with open_store(tmp_path):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    async with open_store(tmp_path):
+        pass
+    connection = sqlite3.connect(tmp_path / "tenantry.db")
+    connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.commit()
+    connection.close()
+
+    with pytest.raises(ConfigurationError, match="another version"):
+        async with open_store(tmp_path):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_state_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ConfigurationError, match="state directory"):
+        async with open_store(tmp_path / "file"):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_store_whose_tables_are_gone_says_so(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as store:
+        await store.check()
+        connection = sqlite3.connect(tmp_path / "tenantry.db")
+        connection.execute("DROP TABLE tokens")
+        connection.execute("DROP TABLE accounts")
+        connection.commit()
+        connection.close()
+
+        with pytest.raises(ConfigurationError, match="no such table"):
+            await store.check()
+
+
+@pytest.mark.asyncio
+async def test_a_token_needs_an_account(tmp_path: Path) -> None:
+    async def create(store: Store) -> None:
+        await store.create_token(TenantId("nobody"), name="t")
+
+    async with open_store(tmp_path) as store:
+        with pytest.raises(LookupError, match="nobody"):
+            await create(store)
