@@ -41,6 +41,8 @@ HANG = 9_000_003
 class FakeLoopConfig(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float = 0.001
     """What one step pretends to compute; far below this, no edge keeps up with an endless answer."""
+    tokens_per_step: int = 1
+    """Of each sequence, more than which no real loop has; fills buffers at little cost."""
     max_running: int = 1_000_000
     problem: str | None = None
     """Refuse to start, with this."""
@@ -50,9 +52,6 @@ class FakeLoopConfig(msgspec.Struct, frozen=True, kw_only=True):
 class _Sequence(msgspec.Struct):
     submit: Submit
     num_done: int = 0
-
-    def next_token(self) -> int:
-        return self.submit.token_ids[-1] + self.num_done
 
 
 class FakeLoop:
@@ -125,20 +124,24 @@ class FakeLoop:
     def _advance(self, name: str, sequence: _Sequence) -> SequenceTokens:
         if sequence.submit.token_ids[0] == HANG and sequence.num_done == 1:
             signal.pause()
-        sequence.num_done += 1
-        token = sequence.next_token()
+        submit = sequence.submit
+        is_first = sequence.num_done == 0
         finish = None
-        if token in sequence.submit.stop_token_ids:
-            finish = FinishReason.STOP
-        elif sequence.num_done == sequence.submit.max_tokens:
-            finish = FinishReason.LENGTH
+        token_ids: list[int] = []
+        while finish is None and len(token_ids) < self._config.tokens_per_step:
+            sequence.num_done += 1
+            token_ids.append(submit.token_ids[-1] + sequence.num_done)
+            if token_ids[-1] in submit.stop_token_ids:
+                finish = FinishReason.STOP
+            elif sequence.num_done == submit.max_tokens:
+                finish = FinishReason.LENGTH
         if finish is not None:
             del self._running[name]
         return SequenceTokens(
             request_id=name,
-            token_ids=(token,),
+            token_ids=tuple(token_ids),
             finish=finish,
-            cached_tokens=3 if sequence.num_done == 1 else 0,
+            cached_tokens=3 if is_first else 0,
             timings=Timings(1, 2, 3, 4, 5) if finish else None,
         )
 

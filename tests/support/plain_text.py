@@ -54,7 +54,15 @@ class PlainMachine:
         self._name = ""
 
     def feed(self, ids: Sequence[int]) -> list[OutputEvent]:
-        return [event for token_id in ids for event in self._take(chr(token_id))]
+        events: list[OutputEvent] = []
+        for token_id in ids:
+            for event in self._take(chr(token_id)):
+                last = events[-1] if events else None
+                if isinstance(last, ContentDelta) and isinstance(event, ContentDelta):
+                    events[-1] = ContentDelta(last.text + event.text)
+                else:
+                    events.append(event)
+        return events
 
     def finish(self, reason: FinishReason) -> list[OutputEvent]:
         return []

@@ -44,6 +44,7 @@ class FakeTokenSource:
         phases: Sequence[Phase] = PHASES,
         context_tokens: int = NODE_CONTEXT_TOKENS,
         finishes: bool = True,
+        crowd: int = 0,
     ) -> None:
         self.is_healthy = True
         self.submits: list[Submit] = []
@@ -52,12 +53,15 @@ class FakeTokenSource:
         self.started = anyio.Event()
         self.cancelled = anyio.Event()
         """Set when a sequence was left before its finish."""
+        self.crowded = anyio.Event()
+        """Set when `crowd` sequences are open at one time."""
         self.num_open = 0
         self._script = script
         self._is_endless = endless
         self._cached_tokens = cached_tokens
         self._timings = timings
         self._finishes = finishes
+        self._crowd = crowd
         self._description = _description(models, phases, context_tokens)
 
     @property
@@ -69,6 +73,8 @@ class FakeTokenSource:
         self.submits.append(submit)
         self.num_open += 1
         self.started.set()
+        if self.num_open == self._crowd:
+            self.crowded.set()
         has_finished = [False]
         try:
             yield self._run(submit, has_finished)

@@ -41,10 +41,11 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
         # bound first, so that a port that is taken is an error before anything else starts
         with listening(config.host, config.port) as bound:
             async with _services(config, environ) as services:
+                url = url_of(bound)
                 server = EdgeServer(build_app(services), bound)
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(server.serve)
-                    _log.info("listening on %s", url_of(bound))
+                    _log.info("listening on %s", url)
                     async for number in signals:
                         _log.info("%s: ending", signal.Signals(number).name)
                         break

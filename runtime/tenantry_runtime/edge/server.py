@@ -25,7 +25,10 @@ MAX_CONNECTIONS = 8192
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Bind a TCP socket; raise `ConfigurationError` if the address is taken or not ours."""
+    """Bind a TCP socket; raise `ConfigurationError` if the address is taken or not ours.
+
+    Leaving the block closes it, unless a server has taken it over.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -68,7 +71,9 @@ class EdgeServer(Server):
 
     def _init_shared_socket(self) -> None:
         # granian's stubs lack this constructor, which its own pickling of sockets uses
-        self._shd = SocketHolder(self._bound.fileno(), False, BACKLOG)  # type: ignore[call-arg, assignment]
+        # granian closes it in the end
+        fd = self._bound.detach()
+        self._shd = SocketHolder(fd, False, BACKLOG)  # type: ignore[call-arg, assignment]
 
     def end(self) -> None:
         """Accept no more connections; `serve` returns when the open ones have closed."""

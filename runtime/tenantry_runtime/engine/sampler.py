@@ -69,9 +69,10 @@ def sample(
     is_finite_R = highest_R.isfinite()
     drawn = [row for row, sampling in enumerate(samplings_R) if sampling.temperature > 0]
     if drawn:
-        centered_RV = logits_RV - highest_R[:, None]
-        tokens_R[drawn] = _draw(
-            centered_RV[drawn],
+        rows = slice(None) if len(drawn) == len(tokens_R) else drawn
+        tokens_R[rows] = _draw(
+            logits_RV[rows],
+            highest_R[rows],
             [samplings_R[row] for row in drawn],
             [states_R[row].uniform() for row in drawn],
         )
@@ -79,15 +80,18 @@ def sample(
 
 
 def _draw(
-    centered_RV: torch.Tensor, samplings_R: Sequence[Sampling], uniforms_R: Sequence[float]
+    logits_RV: torch.Tensor,
+    highest_R: torch.Tensor,
+    samplings_R: Sequence[Sampling],
+    uniforms_R: Sequence[float],
 ) -> torch.Tensor:
+    temperature_R1 = logits_RV.new_tensor([[sampling.temperature] for sampling in samplings_R])
     # centered first: a tiny temperature must not overflow
-    temperature_R = centered_RV.new_tensor([sampling.temperature for sampling in samplings_R])
-    probs_RV = (centered_RV / temperature_R[:, None]).softmax(dim=-1)
+    probs_RV = (logits_RV - highest_R[:, None]).div_(temperature_R1).softmax(dim=-1)
     if any(_is_filtering(sampling) for sampling in samplings_R):
-        probs_RV = torch.where(probs_RV >= _threshold(probs_RV, samplings_R), probs_RV, 0)
+        probs_RV.masked_fill_(probs_RV < _threshold(probs_RV, samplings_R), 0)
 
-    cumulative_RV = probs_RV.cumsum(dim=-1, dtype=torch.float64)
+    cumulative_RV = probs_RV.double().cumsum_(dim=-1)
     total_R1 = cumulative_RV[:, -1:].contiguous()
     target_R1 = total_R1 * cumulative_RV.new_tensor(uniforms_R)[:, None]
     token_R1 = torch.searchsorted(cumulative_RV, target_R1, right=True)
@@ -102,7 +106,7 @@ def _is_filtering(sampling: Sampling) -> bool:
 def _threshold(probs_RV: torch.Tensor, samplings_R: Sequence[Sampling]) -> torch.Tensor:
     """Return [R, 1]: the least probability that each row's filters keep."""
     descending_RV = _sorted_descending(probs_RV)
-    cumulative_RV = descending_RV.cumsum(dim=-1, dtype=torch.float64)
+    cumulative_RV = descending_RV.double().cumsum_(dim=-1)
     last = probs_RV.shape[-1] - 1
     k_R1 = torch.tensor([[min(s.top_k or last + 1, last + 1)] for s in samplings_R])
     k_R1 = k_R1.to(probs_RV.device)

@@ -95,21 +95,6 @@ async def test_a_silent_stream_carries_comments(state: State) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_whole_answer_carries_no_comments(state: State) -> None:
-    gate = anyio.Event()
-    limits = Limits(keep_alive_s=0.001)
-    node = FakeTokenSource(gate, END)
-    async with an_edge(state, node, limits=limits) as edge, anyio.create_task_group() as tasks:
-        call = AsgiCall(edge=edge, body=a_body())
-        tasks.start_soon(call)
-        await node.started.wait()
-        await anyio.sleep(0.02)  # time in which a stream would have carried some
-        gate.set()
-
-    assert json.loads(call.printed)["success"] is True
-
-
-@pytest.mark.asyncio
 @pytest.mark.parametrize("keep_alive_s", [60.0, 0.01], ids=["events", "comments"])
 async def test_a_client_that_does_not_read_is_given_up(state: State, keep_alive_s: float) -> None:
     script = ["a"] if keep_alive_s > 1 else [anyio.Event()]

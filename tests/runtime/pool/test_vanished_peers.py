@@ -146,7 +146,7 @@ async def test_an_edge_that_does_not_read_loses_its_sequences_and_no_other_edge_
     tmp_path: Path,
 ) -> None:
     async with (
-        a_node(tmp_path, FakeLoopConfig(step_s=0)) as node,
+        a_node(tmp_path, FakeLoopConfig(tokens_per_step=64)) as node,
         connect(node.address) as other,
         a_raw_edge(node.address) as stuck,
     ):

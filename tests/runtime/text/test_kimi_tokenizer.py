@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ HARD_TEXTS = [
     "e\u0301 zero\u200bwidth \U0001f469\u200d\U0001f469\u200d\U0001f467 \U0001d11e",
     "\x00\x1c\x85\u2028",
 ]
+
+
+ALL_RANKS = b"".join(b"%s %d\n" % (base64.b64encode(bytes([n])), n) for n in range(256))
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +127,7 @@ def test_ids_that_stand_for_no_text_have_no_bytes(kimi: TextModel) -> None:
         (b"IQ== 0\nIg==\n", "line 2"),
         (b"IQ== 0\nI!== 1\n", "line 2"),
         (b"IQ== 0\n", "has no token for byte"),
+        (ALL_RANKS + b"YWE= 0\n", "the same rank"),
     ],
 )
 def test_a_malformed_rank_file_is_named(tmp_path: Path, content: bytes, problem: str) -> None:

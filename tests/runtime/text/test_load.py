@@ -12,6 +12,7 @@ from support.text import GLM_NANO, KIMI_NANO, user, written
 from tenantry_runtime.core import RenderOptions
 from tenantry_runtime.errors import CheckpointError
 from tenantry_runtime.text import SamplingDefaults, TextModel, load_text
+from tenantry_runtime.text.load import random_call_id
 
 SMALL_FILES = [
     *("config.json", "generation_config.json", "tokenizer_config.json", "chat_template.jinja"),
@@ -152,8 +153,11 @@ def test_a_tokenizer_without_the_token_that_ends_turns_is_refused(tmp_path: Path
 
 
 def test_call_ids_differ_by_default() -> None:
-    glm = load_text(GLM_NANO)
-    new_id = glm._new_call_id
-    ids = {new_id() for _ in range(100)}
+    ids = {random_call_id() for _ in range(100)}
     assert len(ids) == 100
     assert all(call_id.startswith("call_") for call_id in ids)
+
+
+def test_the_length_of_a_text_is_its_number_of_tokens(model: TextModel) -> None:
+    assert model.length("") == 0
+    assert model.length("one two") == len(model.tokenizer.encode("one two"))
