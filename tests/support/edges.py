@@ -101,7 +101,7 @@ async def an_edge(
             authenticator=Authenticator(store),
             tracer=tracer or NoOpTracer(),
             open_requests=OpenRequests(limits.max_requests),
-            tokenizers=anyio.CapacityLimiter(1),
+            threads=anyio.CapacityLimiter(1),
             limits=limits,
         )
         yield Edge(app=build_app(services), services=services, state=state)
@@ -112,7 +112,8 @@ class AsgiCall:
     """One request at the application's own interface, where a client can leave or stop reading."""
 
     edge: Edge
-    body: bytes
+    body: bytes | None
+    """None when it has been sent."""
     path: str = RUN
     sent: list[Message] = field(default_factory=list)
     """What the application has sent."""
@@ -158,7 +159,7 @@ class AsgiCall:
 
     async def _receive(self) -> Message:
         if self.body is not None:
-            body, self.body = self.body, None  # type: ignore[assignment]  # once only
+            body, self.body = self.body, None
             return {"type": "http.request", "body": body, "more_body": False}
         await self.leaves.wait()
         return {"type": "http.disconnect"}

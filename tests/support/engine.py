@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -49,6 +50,7 @@ def an_engine(
     max_batch: int = 8,
     max_waiting: int = 64,
     chunk_tokens: int = 32,
+    clock_s: Callable[[], float] = time.time,
 ) -> EngineLoop:
     config = NodeConfig(
         models=tuple(ModelSource(id=model, directory="unused") for model in models),
@@ -59,7 +61,7 @@ def an_engine(
     )
     decoder = decoder or FakeDecoder()
     loaded = [_loaded(source, decoder, num_pages) for source in config.models]
-    return assemble_loop(config, loaded)
+    return assemble_loop(config, loaded, clock_s=clock_s)
 
 
 def expected_answer(submit: Submit, vocab_size: int = FakeConfig().vocab_size) -> list[int]:

@@ -81,8 +81,9 @@ class PagedRun:
                 ]
             ),
         )
-        hidden_TH = self.decoder.forward(batch, checked, self.cache)
-        return self.decoder.logits(hidden_TH).split(lengths)
+        logits_TV = self.decoder.logits(self.decoder.forward(batch, checked, self.cache))
+        pieces: tuple[torch.Tensor, ...] = logits_TV.split(lengths)
+        return pieces
 
     def read(self, token_ids: torch.Tensor, chunk_lengths: Sequence[int] = ()) -> torch.Tensor:
         """Feed a new sequence by itself, in chunks of these lengths and then the rest."""

@@ -6,6 +6,7 @@ tool call and `\x04` closes it; between them stand the name, `\x05` and the argu
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -46,22 +47,22 @@ CONTEXT_TOKENS = 1000
 class PlainMachine:
     """An output machine over characters."""
 
-    def __init__(self, initial: OutputState) -> None:
+    def __init__(self, initial: OutputState, width: int = 1) -> None:
         self.state = initial
+        self._width = width
         self.reasoning_tokens = 0
         self.num_tool_calls = 0
         self._num_started = 0
         self._name = ""
 
     def feed(self, ids: Sequence[int]) -> list[OutputEvent]:
+        taken = [event for token_id in ids for event in self._take(chr(token_id))]
         events: list[OutputEvent] = []
-        for token_id in ids:
-            for event in self._take(chr(token_id)):
-                last = events[-1] if events else None
-                if isinstance(last, ContentDelta) and isinstance(event, ContentDelta):
-                    events[-1] = ContentDelta(last.text + event.text)
-                else:
-                    events.append(event)
+        for kind, group in itertools.groupby(taken, key=type):
+            # a step's content is one event, as the real machine has it
+            run = list(group)
+            text = "".join(event.text for event in run if isinstance(event, ContentDelta))
+            events += [ContentDelta(text)] if kind is ContentDelta else run
         return events
 
     def finish(self, reason: FinishReason) -> list[OutputEvent]:
@@ -91,7 +92,7 @@ class PlainMachine:
             case _, "\x01":
                 pass
             case _:
-                return [ContentDelta(char)]
+                return [ContentDelta(char * self._width)]
         return []
 
 
@@ -103,6 +104,8 @@ class PlainText:
         default_factory=lambda: SamplingDefaults(temperature=0.6, top_p=0.95)
     )
     stop_token_ids: frozenset[int] = frozenset({ord(END)})
+    width: int = 1
+    """How often each character of content is written."""
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Tool], options: RenderOptions
@@ -115,7 +118,7 @@ class PlainText:
         return [ord(char) for part in prompt.parts if isinstance(part, Text) for char in part.text]
 
     def machine(self, initial: OutputState, tools: Sequence[Tool]) -> PlainMachine:
-        return PlainMachine(initial)
+        return PlainMachine(initial, self.width)
 
 
 def an_offer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -10,8 +11,10 @@ import anyio
 
 def children_of(pid: int) -> list[int]:
     children: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        children += map(int, (task / "children").read_text().split())
+    # threads and the process itself may end while they are looked at
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            children += map(int, (task / "children").read_text().split())
     return children
 
 
@@ -27,3 +30,9 @@ async def wait_until_gone(pid: int, *, within_s: float = 30) -> None:
             await anyio.wait_readable(fd)
     finally:
         os.close(fd)
+
+
+def descendants_of(pid: int) -> list[int]:
+    """Children, their children, and so on."""
+    children = children_of(pid)
+    return children + [below for child in children for below in descendants_of(child)]

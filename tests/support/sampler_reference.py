@@ -18,7 +18,9 @@ def distribution(logits_V: np.ndarray, sampling: Sampling) -> np.ndarray:
     """Return the exact probabilities from which a row's token is to be drawn."""
     logits_V = logits_V.astype(np.float64)
     if sampling.temperature == 0:
-        return (np.arange(len(logits_V)) == int(np.argmax(logits_V))).astype(np.float64)
+        certain_V = np.zeros_like(logits_V)
+        certain_V[np.argmax(logits_V)] = 1.0
+        return certain_V
     weights_V = np.exp((logits_V - logits_V.max()) / sampling.temperature)
     probs_V = weights_V / weights_V.sum()
     by_rank = sorted(range(len(probs_V)), key=lambda token: -probs_V[token])

@@ -14,7 +14,7 @@ from tenantry_runtime.edge.server import EdgeServer, listening, url_of
 
 @asynccontextmanager
 async def serving(edge: Edge) -> AsyncIterator[httpx.AsyncClient]:
-    """Serve on a free port; what is still open at the end has five seconds to close."""
+    """Serve on a free port; what is still open at the end has half a minute to close."""
     with listening("127.0.0.1", 0) as bound:
         url = url_of(bound)
         server = EdgeServer(edge.app, bound)
@@ -24,14 +24,14 @@ async def serving(edge: Edge) -> AsyncIterator[httpx.AsyncClient]:
                 async with httpx.AsyncClient(
                     base_url=url,
                     headers=edge.state.headers,
-                    timeout=10,
+                    timeout=30,
                     limits=httpx.Limits(max_connections=None),
                 ) as client:
                     yield client
             finally:
                 edge.services.open_requests.close()
                 server.end()
-                tasks.cancel_scope.deadline = anyio.current_time() + 5
+                tasks.cancel_scope.deadline = anyio.current_time() + 30
     assert not tasks.cancel_scope.cancelled_caught, "the server did not end by itself"
 
 

@@ -153,6 +153,24 @@ def _glm52(transformers: Any) -> Any:
     return transformers.GlmMoeDsaForCausalLM(config)
 
 
+def _glm5_wide(transformers: Any) -> Any:
+    # FP8 blocks are 128 wide: hidden 192 is one and a half, kv_a has 144 rows, and kv_b's 224 rows
+    # per head let blocks straddle heads
+    values = GLM5 | {
+        "num_hidden_layers": 3,
+        "first_k_dense_replace": 1,
+        "hidden_size": 192,
+        "intermediate_size": 320,
+        "moe_intermediate_size": 160,
+        "kv_lora_rank": 128,
+        "q_lora_rank": 136,
+        "qk_nope_head_dim": 96,
+        "v_head_dim": 128,
+    }
+    config = transformers.GlmMoeDsaConfig(**values, indexer_types=["full"] * 3)
+    return transformers.GlmMoeDsaForCausalLM(config)
+
+
 def _glm47_flash(transformers: Any) -> Any:
     values = GLM | {
         "num_hidden_layers": 3,
@@ -169,6 +187,7 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "kimi_grouped": _kimi_grouped,
     "kimi_k25": _kimi_k25,
     "glm5": _glm5,
+    "glm5_wide": _glm5_wide,
     "glm52": _glm52,
     "glm47_flash": _glm47_flash,
 }
@@ -182,6 +201,7 @@ PROMPT_SEEDS = {
     "kimi_grouped": 2220,
     "kimi_k25": 1890,
     "glm5": 180,
+    "glm5_wide": 650,
     "glm52": 2000,
     "glm47_flash": 2490,
 }

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import anyio
 
-from support.plain_text import END, GLM, KIMI
+from support.plain_text import GLM, KIMI
 from tenantry_runtime.core import FinishReason, Phase
 from tenantry_runtime.errors import TenantryError
 from tenantry_runtime.pool.messages import (
@@ -20,8 +20,8 @@ from tenantry_runtime.pool.messages import (
     Timings,
 )
 
-Step: TypeAlias = str | anyio.Event | TenantryError
-"""Tokens of one step; or wait until the event is set; or fail."""
+Step: TypeAlias = str | list[int] | anyio.Event | TenantryError
+"""Tokens of one step, as characters or ids; or wait until the event is set; or fail."""
 
 NODE_CONTEXT_TOKENS = 1 << 20
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
@@ -30,8 +30,8 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode")
 class FakeTokenSource:
     """A `TokenSource` that runs the same script for every sequence.
 
-    A script that ends with `END` finishes with STOP, any other with LENGTH; `endless` repeats the
-    last step for ever.
+    A script that ends with a stop token finishes with STOP, any other with LENGTH; `endless`
+    repeats the last step for ever.
     """
 
     def __init__(
@@ -86,21 +86,19 @@ class FakeTokenSource:
     async def _run(self, submit: Submit, has_finished: list[bool]) -> AsyncIterator[SequenceTokens]:
         is_first = True
         for index, step in self._steps():
-            match step:
-                case anyio.Event():
-                    await step.wait()
-                    continue
-                case TenantryError():
-                    raise step
-                case str():
-                    pass
+            if isinstance(step, anyio.Event):
+                await step.wait()
+                continue
+            if isinstance(step, TenantryError):
+                raise step
+            token_ids = [ord(char) if isinstance(char, str) else char for char in step]
             await anyio.lowlevel.checkpoint()
-            finish = self._finish(index, step)
+            finish = self._finish(index, token_ids, submit)
             has_finished[0] = finish is not None
             self.num_steps += 1
             yield SequenceTokens(
                 request_id=submit.request_id,
-                token_ids=tuple(map(ord, step)),
+                token_ids=tuple(token_ids),
                 finish=finish,
                 cached_tokens=self._cached_tokens if is_first else 0,
                 timings=self._timings if finish else None,
@@ -111,10 +109,11 @@ class FakeTokenSource:
         repeated = itertools.repeat(self._script[-1]) if self._is_endless else ()
         return enumerate(itertools.chain(self._script, repeated))
 
-    def _finish(self, index: int, step: str) -> FinishReason | None:
+    def _finish(self, index: int, token_ids: Sequence[int], submit: Submit) -> FinishReason | None:
         if self._is_endless or not self._finishes or index < len(self._script) - 1:
             return None
-        return FinishReason.STOP if step.endswith(END) else FinishReason.LENGTH
+        is_stopped = bool(token_ids) and token_ids[-1] in submit.stop_token_ids
+        return FinishReason.STOP if is_stopped else FinishReason.LENGTH
 
 
 def _description(

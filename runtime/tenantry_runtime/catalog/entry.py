@@ -7,9 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-Capability: TypeAlias = Literal[
-    "function_calling", "reasoning", "vision", "async_queue", "require_workers_paid"
-]
+Capability: TypeAlias = Literal["function_calling", "reasoning", "vision", "async_queue"]
 """Named as the properties of a model page are."""
 
 ModelName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9@._:/-]{1,128}$")]

@@ -164,10 +164,12 @@ def conversation(messages: Sequence[MessageInput]) -> tuple[Message, ...]:
 def offered_tools(tools: Sequence[ToolInput]) -> tuple[Tool, ...]:
     """Translate tools of either form; raise `InvalidInput` for a repeated name."""
     read: list[Tool] = []
+    names: set[str] = set()
     for index, tool in enumerate(tools):
         function = _function(tool, f"tools[{index}]")
-        if any(function.name == other.name for other in read):
+        if function.name in names:
             raise InvalidInput(f"tools[{index}]", f"the name {function.name!r} is taken")
+        names.add(function.name)
         read.append(
             Tool(
                 name=function.name,
@@ -199,10 +201,12 @@ def _assistant(message: AssistantMessage, path: str) -> Message:
     elif message.reasoning_content not in (None, reasoning):
         raise InvalidInput(f"{path}.reasoning_content", "differs from 'reasoning'")
     calls: list[ToolCall] = []
+    ids: set[str] = set()
     for index, call in enumerate(message.tool_calls or ()):
         call_path = f"{path}.tool_calls[{index}]"
-        if any(call.id == other.id for other in calls):
+        if call.id in ids:
             raise InvalidInput(f"{call_path}.id", f"{call.id!r} is taken by another call")
+        ids.add(call.id)
         arguments = _arguments(call.function.arguments, f"{call_path}.function.arguments")
         calls.append(ToolCall(id=call.id, name=call.function.name, arguments=arguments))
     return Message(

@@ -10,6 +10,9 @@ from tenantry_runtime.catalog import CatalogEntry
 from tenantry_runtime.core import Event, GenerateRequest
 from tenantry_runtime.errors import TenantryError
 
+SESSION_HEADER = "x-session-affinity"
+"""Names the session, in every dialect."""
+
 
 class SamplingDefaults(Protocol):
     """What a request that does not say is sampled with."""

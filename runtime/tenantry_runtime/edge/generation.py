@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import anyio.to_thread
+import anyio
 
 from tenantry_runtime.core import Event, GenerateRequest, Message, RequestId, TenantId
 from tenantry_runtime.errors import ContextExceeded, GenerationFailed
@@ -16,10 +16,8 @@ from tenantry_runtime.text import OutputState
 
 from .answer import Answer
 from .nodes import Nodes
+from .off_loop import off_loop
 from .offer import Offer
-
-INLINE_BYTES = 8192
-"""Bodies up to this long are tokenized where they are: that takes about a millisecond."""
 
 Emit = Callable[[Sequence[Event]], Awaitable[None]]
 
@@ -41,8 +39,8 @@ class Generation:
     offer: Offer
     nodes: Nodes
     span: RequestSpan
-    tokenizers: anyio.CapacityLimiter
-    """How many threads may tokenize long prompts at one time."""
+    threads: anyio.CapacityLimiter
+    """For requests that are too long for the event loop."""
 
     async def run(self, emit: Emit, *, response_id: str) -> Sequence[Event]:
         """Generate the answer and emit its events; return the last, which end in `Finish`.
@@ -53,7 +51,9 @@ class Generation:
         """
         node, node_context = self.nodes.place(self.request.model)
         with self.span.tokenizing():
-            prompt = await self._tokenize()
+            prompt = await off_loop(
+                self._render_and_encode, num_bytes=self.body_bytes, limiter=self.threads
+            )
         answer = Answer(
             self.offer.text.machine(prompt.initial, self.request.tools),
             stop=self.request.sampling.stop,
@@ -76,14 +76,6 @@ class Generation:
             raise GenerationFailed("the node ended the sequence without saying why")
         self.span.finished(answer.reason, response_id=response_id, timings=answer.timings)
         return events
-
-    async def _tokenize(self) -> Tokenized:
-        if self.body_bytes <= INLINE_BYTES:
-            return self._render_and_encode()
-        # abandoned when the request is: what the thread still does, nobody waits for
-        return await anyio.to_thread.run_sync(
-            self._render_and_encode, abandon_on_cancel=True, limiter=self.tokenizers
-        )
 
     def _render_and_encode(self) -> Tokenized:
         request, text = self.request, self.offer.text

@@ -25,8 +25,8 @@ from .open_requests import OpenRequests
 from .server import EdgeServer, listening, url_of
 from .services import Services
 
-NUM_TOKENIZERS = 2
-"""Threads for long prompts; they hold the interpreter's lock for most of their time."""
+NUM_THREADS = 2
+"""For long requests. More would not be faster: they hold the interpreter's lock most of the time."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,13 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
                 url = url_of(bound)
                 server = EdgeServer(build_app(services), bound)
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(server.serve)
+
+                    async def serve() -> None:
+                        await server.serve()
+                        if not services.open_requests.statistics().is_closed:
+                            raise RuntimeError("the HTTP server ended by itself")
+
+                    tasks.start_soon(serve)
                     _log.info("listening on %s", url)
                     async for number in signals:
                         _log.info("%s: ending", signal.Signals(number).name)
@@ -73,6 +79,6 @@ async def _services(config: EdgeConfig, environ: Mapping[str, str]) -> AsyncIter
             authenticator=Authenticator(store),
             tracer=tracer,
             open_requests=OpenRequests(config.limits.max_requests),
-            tokenizers=anyio.CapacityLimiter(NUM_TOKENIZERS),
+            threads=anyio.CapacityLimiter(NUM_THREADS),
             limits=config.limits,
         )

@@ -24,12 +24,12 @@ from tenantry_runtime.telemetry import ClientGone, RequestSpan
 
 from .authorization import bearer_token
 from .body import read_body
-from .dialect import Dialect, Printer
+from .dialect import SESSION_HEADER, Dialect, Printer
 from .generation import Emit, Generation
+from .off_loop import off_loop
 from .presence import while_there
 from .reply import Reply
 from .services import Services
-from .workers_ai import SESSION_HEADER
 
 ROUTE = "/client/v4/accounts/{account}/ai/run/{model:path}"
 
@@ -102,7 +102,11 @@ class RunEndpoint:
         model = request.path_params["model"]
         offer = services.offers.resolve(model)
         session = request.headers.get(SESSION_HEADER)
-        parsed = self._dialect.parse(body, offer.target, session=session)
+        parsed = await off_loop(
+            partial(self._dialect.parse, body, offer.target, session=session),
+            num_bytes=len(body),
+            limiter=services.threads,
+        )
         span.asked(parsed, model=model, tenant=principal.tenant)
         printer = self._dialect.printer(
             parsed, response_id=f"chatcmpl-{request_id}", created_s=int(time.time())
@@ -115,7 +119,7 @@ class RunEndpoint:
             offer=offer,
             nodes=services.nodes,
             span=span,
-            tokenizers=services.tokenizers,
+            threads=services.threads,
         )
         await self._serve(generation, printer, request.receive, reply)
 

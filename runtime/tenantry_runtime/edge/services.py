@@ -25,5 +25,6 @@ class Services:
     authenticator: Authenticator
     tracer: Tracer
     open_requests: OpenRequests
-    tokenizers: anyio.CapacityLimiter
+    threads: anyio.CapacityLimiter
+    """For requests that are too long for the event loop."""
     limits: Limits

@@ -49,6 +49,7 @@ class RequestSpan:
     ) -> None:
         """Continue the trace that the headers' `traceparent` names, or start one."""
         self._tracer = tracer
+        self._problem: BaseException | ClientGone | None = None
         self._root = tracer.start_span(
             f"{method} {route}",
             context=TraceContextTextMapPropagator().extract(headers),
@@ -116,14 +117,17 @@ class RequestSpan:
 
     def failed(self, problem: BaseException | ClientGone) -> None:
         """Record why there is no whole answer."""
+        self._problem = problem
         self._root.set_attribute(names.ERROR_TYPE, type(problem).__name__)
-        description = None if isinstance(problem, ClientGone) else str(problem)
-        self._root.set_status(StatusCode.ERROR, description)
 
     def end(self, *, status: int | None) -> None:
         """End the root span; `status` is what the client was told, None if nothing."""
         if status is not None:
             self._root.set_attribute(names.HTTP_STATUS, status)
+        # of a server's span, what the client did wrong or gave up is no error: so the conventions
+        is_clients = status is not None and 400 <= status < 500
+        if isinstance(self._problem, BaseException) and not is_clients:
+            self._root.set_status(StatusCode.ERROR, str(self._problem))
         self._root.end()
 
     def _stage(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, int]) -> None:

@@ -36,9 +36,8 @@ class Authenticator:
         if secret is None or not secret.startswith(TOKEN_PREFIX):
             raise Unauthenticated
         token = await self._store.find_token(secret)
-        if token is None or token.revoked_ms is not None:
-            raise Unauthenticated
-        if not hmac.compare_digest(token.digest, digest(secret)):
+        is_known = token is not None and hmac.compare_digest(token.digest, digest(secret))
+        if token is None or not is_known or token.revoked_ms is not None:
             raise Unauthenticated
         if token.account_id != account:
             raise Forbidden

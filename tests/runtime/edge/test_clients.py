@@ -153,3 +153,38 @@ async def test_a_body_that_does_not_come_is_not_waited_for(state: State) -> None
 
     assert call.status == 408
     assert json.loads(call.printed)["errors"][0]["code"] == 3007
+
+
+@pytest.mark.asyncio
+async def test_a_body_without_end_is_not_read_for_ever(state: State) -> None:
+    class Endless(AsgiCall):
+        num_bytes = 0
+
+        async def _receive(self) -> Any:
+            self.num_bytes += 1 << 20
+            return {"type": "http.request", "body": b" " * (1 << 20), "more_body": True}
+
+    async with an_edge(state, FakeTokenSource(END)) as edge:
+        call = Endless(edge=edge, body=b"")
+        await call()
+
+    assert call.status == 413
+    # the limit, and what is thrown away for the sake of clients that send first
+    assert call.num_bytes < 80 << 20
+
+
+@pytest.mark.asyncio
+async def test_a_body_over_the_limit_that_stops_coming_is_still_too_large(state: State) -> None:
+    class Stopping(AsgiCall):
+        async def _receive(self) -> Any:
+            if self.body:
+                body, self.body = self.body, b""
+                return {"type": "http.request", "body": body, "more_body": True}
+            return await anyio.sleep_forever()
+
+    limits = Limits(body_timeout_s=0.02, max_body_bytes=10)
+    async with an_edge(state, FakeTokenSource(END), limits=limits) as edge:
+        call = Stopping(edge=edge, body=b"x" * 11)
+        await call()
+
+    assert call.status == 413

@@ -22,8 +22,9 @@ from tenantry_runtime.core import (
     Sampling,
     TenantId,
 )
-from tenantry_runtime.edge.generation import INLINE_BYTES, Generation
+from tenantry_runtime.edge.generation import Generation
 from tenantry_runtime.edge.nodes import Nodes
+from tenantry_runtime.edge.off_loop import INLINE_BYTES
 from tenantry_runtime.edge.offer import Offer
 from tenantry_runtime.errors import (
     CapacityExceeded,
@@ -58,7 +59,7 @@ def a_generation(
             server=None,
             request_id=REQUEST_ID,
         ),
-        tokenizers=anyio.CapacityLimiter(1),
+        threads=anyio.CapacityLimiter(1),
     )
 
 

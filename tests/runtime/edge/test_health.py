@@ -3,11 +3,13 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import httpx
 import pytest
 
 from support.edges import State, an_edge, make_state
 from support.plain_text import GLM, KIMI
 from support.token_source import FakeTokenSource
+from tenantry_runtime.pool.messages import NodeDescription
 
 
 @pytest.mark.asyncio
@@ -54,6 +56,22 @@ async def test_an_edge_without_its_store_is_not_ready(tmp_path: Path) -> None:
 
     assert response.status_code == 503
     assert (response.json()["ready"], response.json()["store"]) == (False, False)
+
+
+@pytest.mark.asyncio
+async def test_a_bug_in_a_route_is_an_error_in_the_envelope(state: State) -> None:
+    class Buggy(FakeTokenSource):
+        @property
+        def description(self) -> NodeDescription:
+            raise ZeroDivisionError("by a bug")
+
+    async with an_edge(state, Buggy()) as edge:
+        transport = httpx.ASGITransport(edge.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://edge") as client:
+            response = await client.get("/ready")
+
+    assert response.status_code == 500
+    assert response.json()["errors"] == [{"code": 3043, "message": "Internal server error"}]
 
 
 @pytest.mark.asyncio

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from support.edges import RUN, State, an_edge
-from support.plain_text import END
+from support.plain_text import END, PlainText, an_offer
 from support.requests import a_body
 from support.servers import port_of, serving
 from support.token_source import FakeTokenSource
@@ -66,7 +66,7 @@ async def test_a_client_that_disconnects_ends_the_generation(state: State) -> No
         async with client.stream("POST", RUN, content=a_body(stream=True)) as response:
             await anext(response.aiter_bytes())
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await node.cancelled.wait()
 
 
@@ -75,9 +75,9 @@ async def test_a_client_that_gives_up_waiting_ends_the_generation(state: State) 
     node = FakeTokenSource("a", anyio.Event())
     async with an_edge(state, node) as edge, serving(edge) as client:
         with pytest.raises(httpx.ReadTimeout):
-            await client.post(RUN, content=a_body(), timeout=0.2)
+            await client.post(RUN, content=a_body(), timeout=httpx.Timeout(30, read=0.2))
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await node.cancelled.wait()
 
 
@@ -86,12 +86,14 @@ async def test_a_client_that_does_not_read_holds_the_node_back_and_is_given_up(
     state: State,
 ) -> None:
     # a quarter of a mebibyte per step, for ever
-    node = FakeTokenSource("a" * (MEBIBYTE // 4), endless=True)
-    limits = Limits(stall_timeout_s=1)
-    async with an_edge(state, node, limits=limits) as edge, serving(edge) as client:
+    offers = [an_offer(text=PlainText(width=MEBIBYTE // 4))]
+    node, limits = FakeTokenSource("a", endless=True), Limits(stall_timeout_s=1)
+    edge_itself = an_edge(state, node, limits=limits, offers=offers)
+    async with edge_itself as edge, serving(edge) as client:
         body = a_body(stream=True, max_tokens=1)
-        async with await anyio.connect_tcp("127.0.0.1", port_of(client)) as stream:
-            await stream.send(a_head(state, f"content-length: {len(body)}") + body)
+        # an asyncio stream would read on its own
+        with socket.create_connection(("127.0.0.1", port_of(client))) as connection:
+            connection.sendall(a_head(state, f"content-length: {len(body)}") + body)
             with anyio.fail_after(30):
                 await node.cancelled.wait()
 
@@ -111,6 +113,27 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(state: State) 
     assert head.startswith(b"HTTP/1.1 413 ")
     assert b"connection: close" in head.lower()
     assert json.loads(body)["errors"][0]["code"] == 3006
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_asks_first_does_not_send_a_body_over_the_limit(state: State) -> None:
+    limits = Limits(max_body_bytes=MEBIBYTE)
+    async with an_edge(state, FakeTokenSource(END), limits=limits) as edge, serving(edge) as client:
+        async with await anyio.connect_tcp("127.0.0.1", port_of(client)) as stream:
+            length = f"content-length: {2 * MEBIBYTE}"
+            await stream.send(a_head(state, length, "expect: 100-continue"))
+            received = await stream.receive()
+
+    assert received.startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_sends_all_before_it_reads_learns_why(state: State) -> None:
+    limits = Limits(max_body_bytes=MEBIBYTE)
+    async with an_edge(state, FakeTokenSource(END), limits=limits) as edge, serving(edge) as client:
+        response = await client.post(RUN, content=b" " * (20 * MEBIBYTE))
+
+    assert response.status_code == 413
 
 
 @pytest.mark.asyncio

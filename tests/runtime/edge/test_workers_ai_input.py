@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import Any
 
 import pytest
@@ -286,6 +288,30 @@ def test_a_message_does_not_repeat_an_unknown_fields_endless_name() -> None:
         parsed_body(a_body(**{"x" * 100_000: 1}))
 
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        a_body(**{" - at `$" * 1_000_000: 1}),
+        a_body(tools=[{"name": f"f{index}"} for index in range(200_000)]),
+        a_body(
+            messages=[
+                {"role": "assistant", "tool_calls": [a_call(f"c{i}") for i in range(80_000)]},
+                USER,
+            ]
+        ),
+    ],
+    ids=["field name", "tools", "calls"],
+)
+def test_a_big_body_is_read_in_time_that_grows_with_its_size(body: bytes) -> None:
+    started_s = time.process_time()
+
+    with contextlib.suppress(InvalidInput):
+        parsed_body(body)
+
+    # a second would be enough; what grows with the square would take minutes
+    assert time.process_time() - started_s < 15
 
 
 def test_calls_of_earlier_turns_need_no_declared_tool() -> None:

@@ -23,7 +23,7 @@ from tenantry_runtime.core import (
     TenantId,
     Usage,
 )
-from tenantry_runtime.errors import GenerationFailed
+from tenantry_runtime.errors import GenerationFailed, InvalidInput
 from tenantry_runtime.pool.messages import Timings
 from tenantry_runtime.telemetry import ClientGone, RequestSpan, tracing
 
@@ -179,11 +179,35 @@ def test_a_failure_is_named_by_its_class(tracer: Tracer, exporter: InMemorySpanE
     assert (root.attributes or {})[error_attributes.ERROR_TYPE] == "GenerationFailed"
 
 
+def test_what_the_client_did_wrong_is_no_error_of_the_server(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    span = a_span(tracer)
+    span.failed(InvalidInput("max_tokens", "is bad"))
+    span.end(status=400)
+
+    [root] = exporter.get_finished_spans()
+    assert root.status.status_code is StatusCode.UNSET
+    assert (root.attributes or {})[error_attributes.ERROR_TYPE] == "InvalidInput"
+
+
+def test_a_stream_that_broke_is_an_error_although_it_began_well(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    span = a_span(tracer)
+    span.failed(GenerationFailed("out of luck"))
+    span.end(status=200)
+
+    [root] = exporter.get_finished_spans()
+    assert root.status.status_code is StatusCode.ERROR
+
+
 def test_a_client_that_left_is_told_apart(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
     span = a_span(tracer)
     span.failed(ClientGone())
     span.end(status=None)
 
     [root] = exporter.get_finished_spans()
+    assert root.status.status_code is StatusCode.UNSET
     assert (root.attributes or {})[error_attributes.ERROR_TYPE] == "ClientGone"
     assert http_attributes.HTTP_RESPONSE_STATUS_CODE not in (root.attributes or {})
