@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
+
 from tenantry_kernels.sparse_index import index_scores
 from tenantry_runtime.models.attend import AttentionRows, IndexRows, Selection
-from torch.nn.functional import scaled_dot_product_attention
 
 from .parameters import TrainedHeadMaps
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Sequence
 
 import torch
+from torch.nn.functional import linear
+
 from tenantry_runtime.models.config import Family, Shard
 from tenantry_runtime.models.linear import DenseExperts, Experts, HeadMaps, Linear, Part, Split
 from tenantry_runtime.models.quantize import (
@@ -21,7 +23,6 @@ from tenantry_runtime.models.quantize import (
     int4_scale,
     quantize_fp8,
 )
-from torch.nn.functional import linear
 
 KEPT_WIDE = re.compile(r".*(embed_tokens|lm_head|norm|mlp\.gate(?!_)|weights_proj|eh_proj).*")
 """What the released FP8 files keep in BF16."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from tenantry_runtime.text import load_text
 from torch.utils.data import DataLoader, Dataset
+
+from tenantry_runtime.text import load_text
 
 from .examples import MIXTURES, PackedRow, RowSource, TextEncoder
 from .models import NanoModel, checkpoint_directory

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tenantry_runtime.models.decoder import Decoder
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
+from tenantry_runtime.models.decoder import Decoder
+
 from .dense import DenseAttend
 from .examples import PackedRow
-from .export import write_checkpoint
+from .export import read_checkpoint, write_checkpoint
 from .models import NANO_MODELS, NanoModel, checkpoint_directory
 from .parameters import ParameterSource
 from .phases import Phase, phases
@@ -177,6 +178,10 @@ class Trainer:
         self.phase_number = state["phase_number"]
         self.step_number = state["step_number"]
 
+    def start_from(self, directory: Path) -> None:
+        """Begin with the weights of a model that was exported before, and fresh optimizers."""
+        read_checkpoint(directory, self.model.family, self.source)
+
     def export(self, directory: Path) -> None:
         """Write the model as serving loads it."""
         write_checkpoint(directory, self.model.family, self.model.config, self.source)
@@ -234,11 +239,15 @@ def _parameter_groups(
     return groups
 
 
-def train(model: NanoModel, state_file: Path, *, seed: int, scale: float) -> Trainer:
+def train(
+    model: NanoModel, state_file: Path, *, seed: int, scale: float, start_from: Path | None
+) -> Trainer:
     """Run all phases from where the state left off; return the trained model."""
     trainer = Trainer(model, seed=seed)
     if state_file.exists():
         trainer.load(state_file)
+    elif start_from is not None:
+        trainer.start_from(start_from)
     plan = phases(model.family, scale)
     while trainer.phase_number < len(plan):
         phase = plan[trainer.phase_number]
@@ -273,6 +282,12 @@ def main() -> None:
     parser.add_argument("model", choices=sorted(NANO_MODELS))
     parser.add_argument("--state", type=Path, required=True, help="folder that keeps the state")
     parser.add_argument("--out", type=Path, help="model folder; default: the one that is served")
+    parser.add_argument(
+        "--from",
+        dest="start_from",
+        type=Path,
+        help="model folder to begin with, where --state has nothing yet",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--scale", type=float, default=1.0, help="factor on every phase's steps")
@@ -287,7 +302,13 @@ def main() -> None:
         trainer = Trainer(model, seed=arguments.seed)
         trainer.load(state_file)
     else:
-        trainer = train(model, state_file, seed=arguments.seed, scale=arguments.scale)
+        trainer = train(
+            model,
+            state_file,
+            seed=arguments.seed,
+            scale=arguments.scale,
+            start_from=arguments.start_from,
+        )
     trainer.export(arguments.out or checkpoint_directory(arguments.model))
 
 

@@ -31,7 +31,7 @@ class RmsNorm:
     eps: float
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return rms_norm(x, self.weight.shape, eps=self.eps) * self.weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +213,6 @@ class Attention:
         ]
         q_up = [Part(f"{prefix}.q_b_proj", config.num_heads * query_dim)]
         output = [Part(f"{prefix}.o_proj", hidden)]
-        # heads must not be cut apart, which the rows' divisibility alone would allow
-        source.shard.span(config.num_heads, "attention heads")
         return cls(
             down=source.linear(down, hidden),
             q_norm=RmsNorm(
