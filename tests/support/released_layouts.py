@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,3 @@ def truncate(file: Path, *, num_bytes: int) -> None:
     """Cut bytes off a file's end, as an interrupted download does."""
     content = file.read_bytes()
     file.write_bytes(content[: len(content) - num_bytes])
-
-
-def names_like(tensors: Iterable[str], part: str) -> list[str]:
-    return [name for name in tensors if part in name]

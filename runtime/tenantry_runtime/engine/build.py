@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic
@@ -45,9 +47,15 @@ def build_loop(config: NodeConfig) -> EngineLoop:
     return assemble_loop(config, [_load(config, source) for source in config.models])
 
 
-def assemble_loop(config: NodeConfig, models: list[LoadedModel[CacheT]]) -> EngineLoop:
+def assemble_loop(
+    config: NodeConfig,
+    models: Iterable[LoadedModel[CacheT]],
+    *,
+    clock_s: Callable[[], float] = time.time,
+) -> EngineLoop:
     """Make members and schedulers around models that are loaded."""
-    return EngineLoop([_lane(config, model) for model in models], owners=OwnerSlots())
+    lanes = [_lane(config, model) for model in models]
+    return EngineLoop(lanes, owners=OwnerSlots(), clock_s=clock_s)
 
 
 def _load(config: NodeConfig, source: ModelSource) -> LoadedModel[PagedCache]:
@@ -57,7 +65,7 @@ def _load(config: NodeConfig, source: ModelSource) -> LoadedModel[PagedCache]:
         device=config.device,
         deterministic=config.deterministic,
     )
-    dtype = _DTYPES[_cache_format(config)]
+    dtype = _DTYPES[config.cache_dtype]
     page_bytes = PagedCache.bytes_per_page(decoder.config, dtype)
     num_pages = config.num_pages or (config.cache_bytes or DEFAULT_CACHE_BYTES) // page_bytes
     if num_pages < 1:
@@ -113,14 +121,10 @@ def _spec(config: NodeConfig, model: LoadedModel[CacheT], phase: Phase) -> Membe
         model=model.source.id,
         phase=phase,
         weights=config.dtype,
-        cache=_cache_format(config),
+        cache=config.cache_dtype,
         context_tokens=min(model.decoder.config.context_tokens, model.num_pages * PAGE_TOKENS),
         revision=model.revision,
     )
-
-
-def _cache_format(config: NodeConfig) -> DtypeName:
-    return config.cache_dtype or config.dtype
 
 
 _PHASES: tuple[Phase, Phase] = ("prefill", "decode")

@@ -32,8 +32,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     models: tuple[ModelSource, ...]
     dtype: DtypeName = "float32"
     """Of weights and computation."""
-    cache_dtype: DtypeName | None = None
-    """Of the pages; None: as `dtype`."""
+    cache_dtype: DtypeName = "bfloat16"
+    """Of the pages."""
     device: str = "cpu"
     threads: int = 1
     """Of torch's operators on a CPU. More than free cores costs more than it brings."""

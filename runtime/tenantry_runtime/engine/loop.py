@@ -23,7 +23,7 @@ from tenantry_runtime.pool.messages import (
 
 from .lane import Lane
 from .member import StepInFlight
-from .plan import StepPlan
+from .plan import StepPlan, StepResult
 from .sequence import Sequence
 
 _log = logging.getLogger(__name__)
@@ -34,6 +34,16 @@ class _Flight:
     lane: Lane
     plan: StepPlan
     handle: StepInFlight
+
+
+@dataclass(frozen=True, slots=True)
+class _Crash:
+    """A step that could not be launched: it fails in its turn, after the steps before it."""
+
+    error: Exception
+
+    def collect(self) -> StepResult:
+        raise self.error
 
 
 class EngineLoop:
@@ -151,12 +161,12 @@ class EngineLoop:
                 return self._launch(lane, plan)
         return None
 
-    def _launch(self, lane: Lane, plan: StepPlan) -> _Flight | None:
+    def _launch(self, lane: Lane, plan: StepPlan) -> _Flight:
         try:
-            return _Flight(lane, plan, lane.member(plan.phase).launch(plan))
+            handle = lane.member(plan.phase).launch(plan)
         except Exception as error:
-            self._fail(lane, plan, error)
-            return None
+            handle = _Crash(error)
+        return _Flight(lane, plan, handle)
 
     def _collect(self, flight: _Flight) -> None:
         try:

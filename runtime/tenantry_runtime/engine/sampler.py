@@ -34,6 +34,10 @@ def mix64(word: int) -> int:
     return word ^ word >> 31
 
 
+COLDEST = torch.finfo(torch.float32).tiny
+"""Lower temperatures are 0 to the float32 that logits are divided in, and so to the answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplerState:
     """Where a sequence's noise stands; all of it, so that it can go on elsewhere."""
@@ -67,7 +71,7 @@ def sample(
     logits_RV = logits_RV[:, :vocab_limit]
     highest_R, tokens_R = logits_RV.max(dim=-1)  # the first of equals
     is_finite_R = highest_R.isfinite()
-    drawn = [row for row, sampling in enumerate(samplings_R) if sampling.temperature > 0]
+    drawn = [row for row, sampling in enumerate(samplings_R) if sampling.temperature >= COLDEST]
     if drawn:
         rows = slice(None) if len(drawn) == len(tokens_R) else drawn
         tokens_R[rows] = _draw(
@@ -92,11 +96,9 @@ def _draw(
         probs_RV.masked_fill_(probs_RV < _threshold(probs_RV, samplings_R), 0)
 
     cumulative_RV = probs_RV.double().cumsum_(dim=-1)
-    total_R1 = cumulative_RV[:, -1:].contiguous()
-    target_R1 = total_R1 * cumulative_RV.new_tensor(uniforms_R)[:, None]
-    token_R1 = torch.searchsorted(cumulative_RV, target_R1, right=True)
-    # rounding can lift the target to the total, past the last token of any probability
-    return torch.minimum(token_R1, torch.searchsorted(cumulative_RV, total_R1))[:, 0]
+    # below the total even after rounding, as noise is at most 1 - 2**-53: what is found is possible
+    target_R1 = cumulative_RV[:, -1:] * cumulative_RV.new_tensor(uniforms_R)[:, None]
+    return torch.searchsorted(cumulative_RV, target_R1, right=True)[:, 0]
 
 
 def _is_filtering(sampling: Sampling) -> bool:

@@ -131,8 +131,7 @@ class Scheduler:
         )
 
     def _decode_batch(self) -> list[Entry]:
-        lacking = [s for s in self._running.values() if s.num_missing_pages]
-        for sequence in sorted(lacking, key=_arrival):
+        for sequence in [s for s in self._running.values() if s.num_missing_pages]:
             self._grow(sequence)
         return [
             Entry(sequence, sequence.tokens[-1:], len(sequence.tokens) - 1, True)

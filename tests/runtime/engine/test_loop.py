@@ -18,7 +18,14 @@ from support.engine import (
 from support.fake_decoder import FakeConfig, FakeDecoder
 from tenantry_runtime.core import PAGE_TOKENS, FinishReason
 from tenantry_runtime.engine.loop import EngineLoop
-from tenantry_runtime.pool.messages import Failed, NodeMessage, Step
+from tenantry_runtime.pool.messages import (
+    Failed,
+    NodeMessage,
+    SequenceTokens,
+    Step,
+    Submit,
+    Timings,
+)
 
 
 def only_step(messages: list[NodeMessage]) -> Step:
@@ -104,21 +111,27 @@ def test_an_answer_may_fill_the_context_to_its_last_token() -> None:
     assert run_to_end(loop).tokens["a"] == expected_answer(submit)
 
 
-def test_timings_come_with_the_last_tokens_in_order() -> None:
-    loop = an_engine(chunk_tokens=32)
+def test_timings_come_with_the_last_tokens() -> None:
+    now_s = 1_700_000_000.0
+    loop = an_engine(chunk_tokens=32, clock_s=lambda: now_s)
     loop.submit(a_submit("a", prompt=[3] * 70, max_tokens=3, stop_token_ids=()))
-    finished = run_to_end(loop).finished["a"]
-    timings = finished.timings
-    assert timings is not None
-    stages = [
-        timings.queued_ns,
-        timings.prefill_started_ns,
-        timings.first_token_ns,
-        timings.finished_ns,
-    ]
-    assert stages == sorted(stages)
-    assert timings.queued_ns > 1_600_000_000 * 10**9
-    assert timings.num_prefill_chunks == 3
+    told: list[SequenceTokens] = []
+    while not loop.is_idle:
+        now_s += 1
+        for message in loop.turn():
+            assert isinstance(message, Step)
+            told.extend(message.sequences)
+
+    second = 10**9
+    queued_ns = 1_700_000_000 * second
+    assert [tokens.timings for tokens in told[:-1]] == [None, None]
+    assert told[-1].timings == Timings(
+        queued_ns=queued_ns,
+        prefill_started_ns=queued_ns + 1 * second,
+        first_token_ns=queued_ns + 3 * second,
+        finished_ns=queued_ns + 5 * second,
+        num_prefill_chunks=3,
+    )
 
 
 def test_decoding_goes_on_in_the_turns_of_a_long_prefill() -> None:
@@ -203,10 +216,10 @@ def test_a_sequence_beyond_the_page_pool_is_told_as_context() -> None:
     ],
     ids=["no prompt", "no answer", "negative id", "id past the vocabulary", "unknown model"],
 )
-def test_a_sequence_that_cannot_run_fails_alone(submit: object) -> None:
+def test_a_sequence_that_cannot_run_fails_alone(submit: Submit) -> None:
     loop = an_engine()
     loop.submit(a_submit("healthy"))
-    loop.submit(submit)  # type: ignore[arg-type]  # pytest's parameters have no types
+    loop.submit(submit)
     transcript = run_to_end(loop)
     assert transcript.failed["r"].reason == "internal"
     assert "healthy" in transcript.finished

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import event, given, strategies as st
+from hypothesis import given, strategies as st
 
 from support.engine import (
     MODEL,
@@ -123,7 +123,6 @@ def test_each_request_gets_the_tokens_that_it_would_get_alone(
         else:
             assert request_id in left
             assert told == expected[: len(told)]
-    event(f"finished: {len(transcript.finished) > 3}")
 
 
 @pytest.mark.parametrize("chunk_tokens", [16, 64, 1000])

@@ -30,8 +30,17 @@ def drawn(logits_V: list[float], sampling: Sampling, positions: range) -> np.nda
 
 
 class AlmostOne(SamplerState):
+    """The greatest noise there is."""
+
     def uniform(self) -> float:
         return 1 - 2.0**-53
+
+
+class Zero(SamplerState):
+    """The least."""
+
+    def uniform(self) -> float:
+        return 0.0
 
 
 def test_the_hash_is_splitmix64() -> None:
@@ -139,6 +148,12 @@ def test_temperature_0_takes_the_lowest_of_equally_likely_ids() -> None:
     assert tokens_R.tolist() == [17, 3998, 0]
 
 
+@pytest.mark.parametrize("temperature", [1e-37, 1e-39, 1e-46, 1e-300, 5e-324])
+def test_a_temperature_that_float32_cannot_hold_is_greedy(temperature: float) -> None:
+    counts = drawn([1.0, 3.0, 2.0], Sampling(seed=5, temperature=temperature), range(50))
+    assert counts.tolist() == [0, 50, 0]
+
+
 def test_a_tiny_temperature_is_greedy_and_does_not_overflow() -> None:
     counts = drawn([80.0, 79.9, -80.0], Sampling(seed=5, temperature=1e-6), range(500))
     assert counts.tolist() == [500, 0, 0]
@@ -149,13 +164,21 @@ def test_tokens_as_probable_as_the_last_one_kept_are_kept_too() -> None:
     assert (counts > 0).tolist() == [True, True, True, False]
 
 
-def test_noise_just_below_one_never_leaves_what_the_filters_keep() -> None:
+@pytest.mark.parametrize("state", [Zero(0, 0), AlmostOne(0, 0)], ids=["zero", "almost one"])
+def test_extreme_noise_never_leaves_what_the_filters_keep(state: SamplerState) -> None:
     logits_RV = torch.randn(200, 1000, generator=torch.Generator().manual_seed(1))
-    logits_RV[:, -1] = -100.0
+    logits_RV[:, [0, -1]] = -100.0
     sampling = Sampling(seed=0, top_p=0.9)
-    tokens_R, _ = sample(logits_RV, [sampling] * 200, [AlmostOne(0, 0)] * 200)
+    tokens_R, _ = sample(logits_RV, [sampling] * 200, [state] * 200)
     for row, token in zip(logits_RV, tokens_R.tolist(), strict=True):
         assert distribution(row.numpy(), sampling)[token] > 0
+
+
+def test_a_row_without_filters_loses_nothing_to_the_filters_of_another() -> None:
+    logits_RV = torch.tensor([[-50.0, 0.0, 0.0]]).repeat(2, 1)
+    plain, filtered = Sampling(seed=0), Sampling(seed=0, top_p=0.5)
+    tokens_R, _ = sample(logits_RV, [plain, filtered], [Zero(0, 0), Zero(0, 0)])
+    assert tokens_R.tolist() == [0, 1]
 
 
 def test_ids_from_the_vocabulary_limit_on_are_never_drawn() -> None:

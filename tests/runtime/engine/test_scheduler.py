@@ -147,6 +147,18 @@ def test_a_tenant_that_comes_back_has_no_credit_for_its_absence() -> None:
     assert 8 <= sum(name.startswith("old") for name in desk.finished[20:]) <= 12
 
 
+def test_what_a_tenant_was_given_is_forgotten_when_its_last_sequence_ends() -> None:
+    desk = Desk(chunk_tokens=32, max_batch=1)
+    desk.add("early", num_prompt=320, max_tokens=1, tenant="acme")
+    desk.run_to_end()
+    for turn in range(4):
+        desk.add(f"other-{turn}", num_prompt=32, max_tokens=1, tenant="globex")
+    desk.turn()
+    desk.add("late", num_prompt=32, max_tokens=1, tenant="acme")
+    desk.run_to_end()
+    assert desk.finished == ["early", "other-0", "other-1", "late", "other-2", "other-3"]
+
+
 def test_a_big_prompt_is_not_overtaken_for_ever_by_small_ones() -> None:
     desk = Desk(num_pages=8, max_batch=8, chunk_tokens=32)
     for turn in range(6):
@@ -209,13 +221,15 @@ def test_a_sequence_that_is_preempted_amid_its_prompt_starts_it_again() -> None:
     desk = Desk(num_pages=5, chunk_tokens=1)
     desk.add("old", num_prompt=2, max_tokens=4 * PAGE_TOKENS)
     desk.turn()
-    desk.add("young", num_prompt=3 * PAGE_TOKENS - 1, max_tokens=1)
+    desk.add("young", num_prompt=3 * PAGE_TOKENS - 5, max_tokens=5)
     young = desk.sequences["young"]
     while not desk.scheduler.statistics().num_preemptions:
         desk.turn()
         assert isinstance(young.state, Prefilling | Waiting)
     desk.run_to_end()
-    assert desk.finished == ["old", "young"]
+    desk.add("next", num_prompt=2, max_tokens=2)
+    desk.run_to_end()
+    assert desk.finished == ["old", "young", "next"]
 
 
 def test_a_full_queue_refuses() -> None:

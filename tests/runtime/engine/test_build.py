@@ -1,0 +1,77 @@
+"""A loop built from checkpoints on disk, running the real decoders."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from support.engine import Transcript, a_submit, assert_nothing_is_held, run_to_end
+from tenantry_runtime.core import Sampling
+from tenantry_runtime.engine.build import build_loop
+from tenantry_runtime.engine.config import ModelSource, NodeConfig
+from tenantry_runtime.engine.loop import EngineLoop
+from tenantry_runtime.errors import CheckpointError, ConfigurationError
+from tenantry_runtime.pool.messages import Submit
+
+CHECKPOINTS = Path(str(files("tenantry_runtime"))) / "checkpoints"
+MODELS = ("kimi-k2.6-nano", "glm-5.2-nano")
+NUM_PAGES = 9
+
+
+def a_loop(*, max_batch: int = 8) -> EngineLoop:
+    models = tuple(ModelSource(id=name, directory=str(CHECKPOINTS / name)) for name in MODELS)
+    return build_loop(
+        NodeConfig(
+            models=models,
+            num_pages=NUM_PAGES,
+            max_batch=max_batch,
+            chunk_tokens=48,
+            deterministic=True,
+        )
+    )
+
+
+def submits() -> list[Submit]:
+    return [
+        a_submit(
+            f"{model}-{n}",
+            model=model,
+            prompt=[(7 * n + 5 * k) % 300 for k in range(44 + 25 * n)],
+            max_tokens=20,
+            tenant=f"tenant-{n % 2}",
+            sampling=Sampling(seed=n, temperature=float(n % 2)),
+            stop_token_ids=(),
+        )
+        for n in range(4)
+        for model in MODELS
+    ]
+
+
+def test_real_decoders_answer_in_a_batch_as_they_do_alone() -> None:
+    loop = a_loop()
+    for submit in submits():
+        loop.submit(submit)
+    together = run_to_end(loop)
+    assert_nothing_is_held(loop, NUM_PAGES)
+
+    alone = Transcript()
+    single = a_loop(max_batch=1)
+    for submit in submits():
+        single.submit(submit)
+        run_to_end(single, alone)
+    assert together.tokens == alone.tokens
+    assert not together.failed and not alone.failed
+
+
+def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    config = NodeConfig(models=(ModelSource(id="m", directory=str(tmp_path)),))
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        build_loop(config)
+
+
+def test_a_cache_too_small_for_one_page_is_refused() -> None:
+    source = ModelSource(id="m", directory=str(CHECKPOINTS / MODELS[0]))
+    with pytest.raises(ConfigurationError, match="cache_bytes 100 hold no page of m"):
+        build_loop(NodeConfig(models=(source,), cache_bytes=100))

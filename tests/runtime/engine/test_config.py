@@ -1,0 +1,39 @@
+"""The engine's configuration: JSON in, every bad value refused by name."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tenantry_runtime.engine.config import NodeConfig
+
+MODELS = '"models": [{"id": "@cf/moonshotai/kimi-k2.6", "directory": "/models/kimi"}]'
+
+
+def test_only_the_models_must_be_named() -> None:
+    config = msgspec.json.decode("{" + MODELS + "}", type=NodeConfig)
+    assert config.models[0].id == "@cf/moonshotai/kimi-k2.6"
+    assert not config.deterministic
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ('"models": []', "models"),
+        ('"models": [{"id": "a", "directory": "x"}, {"id": "a", "directory": "y"}]', "models"),
+        (MODELS + ', "max_batch": 0', "max_batch must be at least 1, not 0"),
+        (MODELS + ', "chunk_tokens": -4', "chunk_tokens must be at least 1, not -4"),
+        (MODELS + ', "num_pages": 0', "num_pages must be at least 1, not 0"),
+        (MODELS + ', "cache_bytes": 0', "cache_bytes must be at least 1, not 0"),
+        (MODELS + ', "threads": 0', "threads must be at least 1, not 0"),
+        (MODELS + ', "max_waiting": 0', "max_waiting must be at least 1, not 0"),
+        (MODELS + ', "max_batch": 70000', "must be at most 65535, not 70000"),
+        (MODELS + ', "num_pages": 8, "cache_bytes": 9', "either num_pages or cache_bytes"),
+        (MODELS + ', "dtype": "float16"', "float16"),
+        (MODELS + ', "pages": 8', "pages"),
+        ('"models": [{"id": "a"}]', "directory"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(fields: str, problem: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=problem):
+        msgspec.json.decode("{" + fields + "}", type=NodeConfig)

@@ -1,0 +1,117 @@
+"""What the released models' config.json say, as far as a decoder is made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SIGMOID_ROUTER: dict[str, Any] = {
+    "attention_bias": False,
+    "hidden_act": "silu",
+    "n_group": 1,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "scoring_func": "sigmoid",
+    "tie_word_embeddings": False,
+    "topk_group": 1,
+    "topk_method": "noaux_tc",
+}
+KIMI_K2_INSTRUCT: dict[str, Any] = _SIGMOID_ROUTER | {
+    "first_k_dense_replace": 1,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "kv_lora_rank": 512,
+    "max_position_embeddings": 131072,
+    "model_type": "kimi_k2",
+    "moe_intermediate_size": 2048,
+    "moe_layer_freq": 1,
+    "n_routed_experts": 384,
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 61,
+    "num_nextn_predict_layers": 0,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "rms_norm_eps": 1e-6,
+    "rope_scaling": {
+        "beta_fast": 1.0,
+        "beta_slow": 1.0,
+        "factor": 32.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096,
+        "type": "yarn",
+    },
+    "rope_theta": 50000.0,
+    "routed_scaling_factor": 2.827,
+    "v_head_dim": 128,
+    "vocab_size": 163840,
+}
+KIMI_K2_THINKING: dict[str, Any] = KIMI_K2_INSTRUCT | {
+    "max_position_embeddings": 262144,
+    "rms_norm_eps": 1e-5,
+    "rope_scaling": KIMI_K2_INSTRUCT["rope_scaling"] | {"factor": 64.0},
+}
+KIMI_K2_6: dict[str, Any] = {
+    "model_type": "kimi_k25",
+    "text_config": KIMI_K2_THINKING
+    | {"rope_scaling": KIMI_K2_INSTRUCT["rope_scaling"] | {"factor": 64.0, "beta_fast": 32.0}},
+}
+GLM_5_1: dict[str, Any] = _SIGMOID_ROUTER | {
+    "first_k_dense_replace": 3,
+    "hidden_size": 6144,
+    "index_head_dim": 128,
+    "index_n_heads": 32,
+    "index_topk": 2048,
+    "indexer_rope_interleave": True,
+    "intermediate_size": 12288,
+    "kv_lora_rank": 512,
+    "max_position_embeddings": 202752,
+    "model_type": "glm_moe_dsa",
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 78,
+    "num_nextn_predict_layers": 1,
+    "q_lora_rank": 2048,
+    "qk_nope_head_dim": 192,
+    "qk_rope_head_dim": 64,
+    "rms_norm_eps": 1e-5,
+    "rope_interleave": True,
+    "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"},
+    "routed_scaling_factor": 2.5,
+    "v_head_dim": 256,
+    "vocab_size": 154880,
+}
+GLM_5_2: dict[str, Any] = GLM_5_1 | {
+    "index_skip_topk_offset": 3,
+    "index_topk_freq": 4,
+    "index_topk_pattern": None,
+    "max_position_embeddings": 1048576,
+    "rope_parameters": {"rope_theta": 8000000, "rope_type": "default"},
+}
+GLM_4_7_FLASH: dict[str, Any] = _SIGMOID_ROUTER | {
+    "first_k_dense_replace": 1,
+    "hidden_size": 2048,
+    "intermediate_size": 10240,
+    "kv_lora_rank": 512,
+    "max_position_embeddings": 202752,
+    "model_type": "glm4_moe_lite",
+    "moe_intermediate_size": 1536,
+    "n_routed_experts": 64,
+    "num_attention_heads": 20,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 47,
+    "num_nextn_predict_layers": 1,
+    "partial_rotary_factor": 1.0,
+    "q_lora_rank": 768,
+    "qk_nope_head_dim": 192,
+    "qk_rope_head_dim": 64,
+    "rms_norm_eps": 1e-5,
+    "rope_scaling": None,
+    "rope_theta": 1000000,
+    "routed_scaling_factor": 1.8,
+    "v_head_dim": 256,
+    "vocab_size": 154880,
+}
