@@ -16,6 +16,9 @@ from tenantry_runtime.models.attend import AttentionRows, IndexRows, Selection
 
 from .parameters import TrainedHeadMaps
 
+MASK_ROWS = 256
+"""Rows scored at a time: all heads' scores of a long document would take a gigabyte."""
+
 KL_ROWS = 48
 """Query rows per document on which the indexer learns: enough to see all distances over many steps."""
 
@@ -91,11 +94,16 @@ class DenseAttend:
         num_rows = stop - start
         if num_rows <= rows.top_k:
             return None
-        at = slice(start, stop)
-        score = index_scores(rows.q_TJD[at], rows.weight_TJ[at], rows.key_TD[at].float())
-        is_future = torch.ones(num_rows, num_rows, dtype=torch.bool).triu(1)
-        best = score.masked_fill(is_future, -torch.inf).topk(rows.top_k, -1).indices
-        return torch.zeros_like(is_future).scatter_(1, best, True).logical_and_(~is_future)
+        mask = torch.ones(num_rows, num_rows, dtype=torch.bool).tril_()
+        # the first top_k rows see all there is
+        for first in range(rows.top_k, num_rows, MASK_ROWS):
+            last = min(first + MASK_ROWS, num_rows)
+            at, keys = slice(start + first, start + last), slice(start, start + last)
+            score = index_scores(rows.q_TJD[at], rows.weight_TJ[at], rows.key_TD[keys].float())
+            seen = mask[first:last, :last]
+            best = score.masked_fill_(~seen, -torch.inf).topk(rows.top_k, -1).indices
+            mask[first:last, :last] = torch.zeros_like(seen).scatter_(1, best, True) & seen
+        return mask
 
     def _learn(self, rows: IndexRows, query: torch.Tensor, key: torch.Tensor, scale: float) -> None:
         losses = []
