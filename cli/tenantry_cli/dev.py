@@ -27,9 +27,22 @@ RUNTIME_PACKAGES = ("torch", "grpc", "granian", "starlette", "sqlalchemy", "safe
     show_default=True,
     help="Where accounts, tokens and usage are kept.",
 )
+@click.option(
+    "--catalog",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="JSON file of the models to serve; default: both nano models.",
+)
+@click.option("--demo", is_flag=True, help="Ask each model one question after the start.")
 @click.pass_context
-def dev(ctx: click.Context, host: str, port: int, state_dir: Path) -> None:
-    """Serve both models on this machine until Ctrl-C.
+def dev(
+    ctx: click.Context,
+    host: str,
+    port: int,
+    state_dir: Path,
+    catalog: Path | None,
+    demo: bool,
+) -> None:
+    """Serve models on this machine until Ctrl-C.
 
     Its credentials are left where the SDK and `workerctl ai` find them.
     """
@@ -42,7 +55,7 @@ def dev(ctx: click.Context, host: str, port: int, state_dir: Path) -> None:
         if error.name is None or error.name.startswith("tenantry"):
             raise
         raise _NotInstalled([error.name]) from error
-    ctx.exit(serve(host=host, port=port, state_dir=state_dir))
+    ctx.exit(serve(host=host, port=port, state_dir=state_dir, catalog=catalog, demo=demo))
 
 
 class _NotInstalled(click.ClickException):

@@ -40,6 +40,8 @@ def test_the_defaults_are_loopback_8787_and_a_hidden_folder(
         "host": "127.0.0.1",
         "port": 8787,
         "state_dir": Path(".tenantry"),
+        "catalog": None,
+        "demo": False,
     }
 
 
@@ -48,9 +50,18 @@ def test_options_reach_the_runtime_and_its_exit_code_comes_back(
 ) -> None:
     served = Served(exit_code=3)
     with_runtime(monkeypatch, served)
+    catalog = tmp_path / "catalog.json"
+    catalog.write_text("{}")
     options = ["--host", "0.0.0.0", "--port", "9000", "--state-dir", str(tmp_path)]
+    options += ["--catalog", str(catalog), "--demo"]
     assert workerctl("dev", *options, env={}).exit_code == 3
-    assert served.options == {"host": "0.0.0.0", "port": 9000, "state_dir": tmp_path}
+    assert served.options == {
+        "host": "0.0.0.0",
+        "port": 9000,
+        "state_dir": tmp_path,
+        "catalog": catalog,
+        "demo": True,
+    }
 
 
 def test_a_base_install_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
