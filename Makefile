@@ -2,15 +2,17 @@
 VENV ?= .venv
 PYTHON ?= python3
 PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# where other servers are built for bench-peers: some GB
+PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: help run test check lint typecheck format cov accuracy bench build clean
+.PHONY: help run test check lint typecheck format cov accuracy bench bench-peers build clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-run: $(VENV)/.runtime ## Set up what is missing, then serve both models on this machine
-	workerctl dev
+run: $(VENV)/.runtime ## Set up what is missing, then serve both models on this machine and ask each something
+	workerctl dev --demo
 
 test: $(VENV)/.development ## Set up what is missing, then run the tests that this machine can run
 	python -m pytest
@@ -47,6 +49,16 @@ format: $(VENV)/.development ## Rewrite the code in the house format
 cov: $(VENV)/.development ## Run the tests with branch coverage
 	coverage run -m pytest
 	coverage report
+
+accuracy: $(VENV)/.development ## Judge the nano models on held-out tasks
+	python -m tenantry_recipes.nano.evaluate runtime/tenantry_runtime/checkpoints/kimi-k2.6-nano
+	python -m tenantry_recipes.nano.evaluate runtime/tenantry_runtime/checkpoints/glm-5.2-nano
+
+bench: $(VENV)/.development ## Compare the nano models' speed with transformers' on this machine
+	python -m tenantry_recipes.bench.nano $(BENCH_OPTIONS)
+
+bench-peers: $(VENV)/.development ## Compare with llama.cpp's server and vLLM, which are built under PEERS first
+	python -m tenantry_recipes.bench.peers --work $(PEERS) $(BENCH_OPTIONS)
 
 build: $(VENV)/.development ## Build the sdist and the wheel
 	$(PIP_INSTALL) build

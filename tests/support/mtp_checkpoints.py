@@ -15,6 +15,12 @@ from typing import Any
 
 import torch
 
+from tenantry_runtime.cache.checked import CheckedBatch
+from tenantry_runtime.cache.paged import PagedCache
+from tenantry_runtime.core import PAGE_TOKENS
+from tenantry_runtime.models.attend import PagedAttend
+from tenantry_runtime.models.decoder import Decoder
+
 from .quantized_copies import Tensors, rewritten
 
 # a layer whose shapes the MTP layer has: experts, and an indexer where the family has one
@@ -57,6 +63,32 @@ def _mtp_tensors(tensors: Tensors, config: Mapping[str, Any]) -> Tensors:
         shapes[f"{mtp}embed_tokens.weight"] = (vocab, hidden)
         shapes[f"{mtp}shared_head.head.weight"] = (vocab, hidden)
     return {name: like(name, shape) for name, shape in shapes.items()}
+
+
+def drafts(
+    decoder: Decoder, hidden_TH: torch.Tensor, next_token_T: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run a decoder's one MTP layer, on pages for one layer more than serving has."""
+    config, num_rows = decoder.config, hidden_TH.shape[0]
+    num_pages = -(-num_rows // PAGE_TOKENS)
+
+    def pool(width: int) -> torch.Tensor:
+        return torch.full((num_pages + 1, PAGE_TOKENS, width), torch.nan)
+
+    cache = PagedCache(
+        num_pages=num_pages,
+        latent_N=tuple(pool(config.cache_dim) for _ in range(config.num_layers + 1)),
+        index_keys={config.num_layers: pool(config.indexer.head_dim)} if config.indexer else {},
+    )
+    checked = CheckedBatch(
+        page_table_SL=torch.arange(num_pages)[None],
+        read_len_S=(num_rows,),
+        write_slot_T=torch.arange(num_rows),
+    )
+    attend = PagedAttend(checked, (0, num_rows), cache, deterministic=False)
+    (mtp,) = decoder.mtp
+    rotation = decoder.rotation(torch.arange(num_rows))
+    return mtp(hidden_TH, next_token_T, rotation, attend, lambda partial: partial)
 
 
 class PlainMtp:

@@ -32,10 +32,9 @@ def main() -> None:
     load_model(warm_up, dtype=torch.bfloat16)
     before = memory_bytes("VmRSS")
     decoder = load_model(directory, dtype=torch.bfloat16)
-    grown = {
-        "peak_bytes": memory_bytes("VmHWM") - before,
-        "end_bytes": memory_bytes("VmRSS") - before,
-    }
+    grown = {}
+    for name, field in (("end_bytes", "VmRSS"), ("peak_bytes", "VmHWM")):
+        grown[name] = memory_bytes(field) - before
     assert decoder.config.num_layers > 0
     print(json.dumps(grown))
 

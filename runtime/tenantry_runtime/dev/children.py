@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 from anyio.abc import Process
 
-EXIT_GRACE_S = 1.5
+EXIT_GRACE_S = 1.8
 """Between SIGTERM and SIGKILL. Edge and node need less for what they owe their clients."""
 
 TAIL_LINES = 15
@@ -30,7 +30,7 @@ class Child:
     log: Path
 
     def terminate(self) -> None:
-        if self.process.returncode is None:
+        with suppress(ProcessLookupError):
             self.process.terminate()
 
     def log_tail(self) -> list[str]:
@@ -82,6 +82,7 @@ async def _end(child: Child) -> None:
     with anyio.move_on_after(EXIT_GRACE_S):
         await child.process.wait()
     if child.process.returncode is None:
-        # with all that it has started
-        os.killpg(child.process.pid, signal.SIGKILL)
+        # with all that it has started, unless it has ended just now
+        with suppress(ProcessLookupError):
+            os.killpg(child.process.pid, signal.SIGKILL)
         await child.process.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
@@ -16,22 +17,25 @@ QUESTION = "What is 17 + 25?"
 class Console:
     """Writes lines, each at once."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, *, out: TextIO, errors: TextIO) -> None:
         self._out = out
+        self._errors = errors
 
     def write(self, text: str) -> None:
-        self._out.write(text)
-        self._out.flush()
+        _write(self._out, text)
 
     def line(self, text: str = "") -> None:
         self.write(f"{text}\n")
 
     def error(self, problem: str) -> None:
-        self.line(f"Error: {problem}")
+        _write(self._errors, f"Error: {problem}\n")
 
     def starting(self, entries: Sequence[CatalogEntry], state_dir: Path) -> None:
         self.line(f"Starting {_listed([short_name(entry) for entry in entries])} on this machine")
         self.line(f"State and logs: {state_dir}")
+
+    def still_starting(self, log: Path) -> None:
+        self.line(f"Still loading; what the node says is in {log}")
 
     def ready(
         self,
@@ -68,14 +72,20 @@ class Console:
         self.line("Ctrl-C ends everything.")
 
     def died(self, name: str, how: str, log: Path, tail: Sequence[str]) -> None:
-        self.error(f"the {name} {how}; its last lines (all: {log}):")
-        for line in tail:
-            self.line(f"  {line}")
+        lines = [f"the {name} {how}; its last lines (all: {log}):", *tail]
+        self.error("\n  ".join(lines))
 
 
 def short_name(entry: CatalogEntry) -> str:
     """The name to type: an alias if there is one."""
     return entry.aliases[0] if entry.aliases else entry.id
+
+
+def _write(stream: TextIO, text: str) -> None:
+    # a closed pipe silences the lines, not the serving
+    with contextlib.suppress(BrokenPipeError):
+        stream.write(text)
+        stream.flush()
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -32,6 +32,13 @@ async def show_demo(
 
 
 async def _print_answer(console: Console, ai: AsyncAI, entry: CatalogEntry) -> None:
-    async with await ai.run(entry.id, {"prompt": QUESTION}, stream=True) as chunks:
+    # at temperature 0 every start shows the same answer
+    inputs = {"prompt": QUESTION, "temperature": 0}
+    async with await ai.run(entry.id, inputs, stream=True) as chunks:
         async for chunk in chunks:
             console.write(chunk.text)
+        if chunks.usage is not None:
+            usage = chunks.usage
+            console.write(
+                f"  ({usage.prompt_tokens} tokens in, {usage.completion_tokens} out, thinking included)"
+            )

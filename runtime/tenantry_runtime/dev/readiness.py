@@ -10,13 +10,14 @@ import anyio.to_thread
 from .address import Address
 
 POLL_INTERVAL_S = 0.05
-ANSWER_TIMEOUT_S = 2.0
+ANSWER_TIMEOUT_S = 0.5
+"""Also the longest that an abandoned question delays the exit after Ctrl-C."""
 
 
 async def until_ready(address: Address) -> None:
     """Ask `/ready` until it says yes."""
     while True:
-        if await anyio.to_thread.run_sync(_is_ready, address):
+        if await anyio.to_thread.run_sync(_is_ready, address, abandon_on_cancel=True):
             return
         await anyio.sleep(POLL_INTERVAL_S)
 

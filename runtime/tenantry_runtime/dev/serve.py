@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 import anyio
 import msgspec
@@ -27,7 +27,8 @@ from .state import StateDirectory, claim
 EDGE_GRACE_S = 1.0
 """How long the edge lets connections close after Ctrl-C; less than a child has before it is killed."""
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SLOW_START_S = 15.0
+"""After which a word is due; large checkpoints take minutes."""
 
 
 class Settings(NamedTuple):
@@ -44,14 +45,13 @@ def serve(
     state_dir: Path = Path(".tenantry"),
     catalog: Path | None = None,
     demo: bool = False,
-    out: TextIO | None = None,
 ) -> int:
     """Serve the catalog's models on this machine until a signal; return the exit code.
 
-    `demo` asks every model one question after the start. `out` takes the lines that are printed;
-    standard output by default.
+    Says on standard output what it does, and on standard error why it cannot. `demo` asks every
+    model one question after the start.
     """
-    console = Console(out or sys.stdout)
+    console = Console(out=sys.stdout, errors=sys.stderr)
     try:
         address = Address(host, port)
         address.check_free()
@@ -70,7 +70,7 @@ def serve(
 async def _serve(settings: Settings, state: StateDirectory, console: Console) -> int:
     started_s = time.monotonic()
     console.starting(settings.entries, state.path)
-    with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+    with anyio.open_signal_receiver(*_stop_signals()) as signals:
         async with _children(settings, state) as children:
             exit_codes: list[int] = []
             async with anyio.create_task_group() as tasks:
@@ -123,6 +123,14 @@ async def _children(
         yield first, second
 
 
+def _stop_signals() -> list[signal.Signals]:
+    stop = [signal.SIGINT, signal.SIGTERM]
+    # ignored under nohup, where closing the terminal must not end anything
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        stop.append(signal.SIGHUP)
+    return stop
+
+
 def _written(state: StateDirectory, name: str, config: object) -> Path:
     path = state.run / f"{name}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(config)))
@@ -157,7 +165,11 @@ async def _welcome(
         console.error(str(error))
         return 1
 
-    await until_ready(settings.address)
+    with anyio.move_on_after(SLOW_START_S) as slowness:
+        await until_ready(settings.address)
+    if slowness.cancelled_caught:
+        console.still_starting(state.log("node"))
+        await until_ready(settings.address)
     console.ready(
         entries=settings.entries,
         address=settings.address,

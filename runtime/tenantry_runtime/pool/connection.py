@@ -44,6 +44,7 @@ from .messages import (
     Hello,
     NodeDescription,
     NodeStatistics,
+    SequenceTokens,
     Step,
     Submit,
 )
@@ -187,26 +188,29 @@ class Connection:
             case Step(sequences=sequences):
                 self.progress_s = time.monotonic()
                 for tokens in sequences:
-                    running = self._running.get(tokens.request_id)
-                    if running is not None:
-                        request_id = running.submit.request_id
-                        running.mailbox.add(replace(tokens, request_id=request_id))
-                        self._settle(tokens.request_id, running)
+                    self._pass_on(tokens)
             case Failed(request_id=name):
                 failed = self._running.pop(name, None)
                 if failed is not None:
                     failed.mailbox.fail(self._error(message, failed.submit))
 
-    def _settle(self, name: str, running: _Running) -> None:
-        """Drop a sequence that is whole, and one that its reader has left lying."""
+    def _pass_on(self, tokens: SequenceTokens) -> None:
+        name = tokens.request_id
+        running = self._running.get(name)
+        if running is None:
+            return  # left while these tokens were on their way
+
         mailbox = running.mailbox
-        if mailbox.is_over:
-            del self._running[name]
-        elif mailbox.num_unread_tokens > MAX_UNREAD_TOKENS:
+        # before these are added: a node that catches up may send more than that at once
+        if mailbox.num_unread_tokens > MAX_UNREAD_TOKENS:
             del self._running[name]
             problem = f"its reader left {mailbox.num_unread_tokens} tokens unread"
             mailbox.fail(GenerationFailed(problem))
             self._outbox.post(encode(Cancel(request_id=name)))
+            return
+        mailbox.add(replace(tokens, request_id=running.submit.request_id))
+        if mailbox.is_over:
+            del self._running[name]
 
     def _error(self, failed: Failed, submit: Submit) -> TenantryError:
         match failed.reason:

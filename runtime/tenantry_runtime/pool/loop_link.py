@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import anyio.lowlevel
@@ -22,7 +22,7 @@ ENGINE = "tenantry_runtime.pool.loop_process:build_engine"
 MAX_UNSENT_BYTES = 4 << 20
 """Submissions wait while more than this waits for the step loop to read."""
 
-EXIT_GRACE_S = 1.0
+EXIT_GRACE_S = 0.8
 """A loop that computes sees its socket close after the step; then it is killed."""
 
 RECEIVE_BYTES = 1 << 16
@@ -93,7 +93,7 @@ class LoopLink:
         self._peer.close()
         with anyio.move_on_after(EXIT_GRACE_S):
             await self._process.wait()
-        if self._process.returncode is None:
+        with suppress(ProcessLookupError):
             self._process.kill()
         return how_it_ended(await self._process.wait())
 

@@ -13,9 +13,11 @@ import signal
 import socket
 import sys
 import time
-from typing import cast
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry_runtime.errors import CapacityExceeded, ConfigurationError, ContextExceeded
 
@@ -24,6 +26,9 @@ from .loop_channel import LoopChannel, PeerGone
 from .messages import Cancel, Failed
 from .step_loop import BuildLoop, StepLoop
 from .wire import Heartbeat, PackedSubmit, Ready, Unusable, decode_work, encode, unpack
+
+if TYPE_CHECKING:
+    from tenantry_runtime.engine.config import ModelSource
 
 HEARTBEAT_INTERVAL_S = 0.5
 
@@ -56,9 +61,19 @@ def build_engine(config: bytes) -> StepLoop:
 
     try:
         engine_config = msgspec.json.decode(config, type=NodeConfig)
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         raise ConfigurationError(f"the engine's configuration: {error}") from error
-    return build_loop(engine_config)
+    models = tuple(with_vocab_limit(source) for source in engine_config.models)
+    return build_loop(replace(engine_config, models=models))
+
+
+def with_vocab_limit(source: ModelSource) -> ModelSource:
+    """Keep the engine, which knows no text, from sampling ids that have none."""
+    from tenantry_runtime.text import load_text
+
+    if source.vocab_limit is not None:
+        return source
+    return replace(source, vocab_limit=load_text(Path(source.directory)).vocab_size)
 
 
 def turn_forever(loop: StepLoop, channel: LoopChannel) -> None:
@@ -128,9 +143,7 @@ def _apply(loop: StepLoop, channel: LoopChannel, message: bytes) -> None:
 
 
 def _heartbeat(loop: StepLoop) -> Heartbeat:
-    return Heartbeat(
-        statistics=msgspec.structs.replace(loop.statistics(), loop_turn_ns=time.time_ns())
-    )
+    return Heartbeat(statistics=replace(loop.statistics(), loop_turn_ns=time.time_ns()))
 
 
 def _imported(name: str) -> BuildLoop:

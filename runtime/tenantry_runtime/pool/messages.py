@@ -9,6 +9,7 @@
 One `Step` carries the new tokens of all the edge's sequences. Unknown fields are ignored and the
 version range is negotiated in `Hello`, so that a cluster can be upgraded node by node. Array-like
 structs are on the per-token path: their fields are sent by position, and only ever appended to.
+`wire.py` has their packed forms, `frames.py` what delimits them.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ STOPPED = 0
 UNUSABLE = 1
 LOOP_DIED = 3
 
-DRAIN_S = 0.5
+DRAIN_S = 0.4
 """How long edges may take to read what they are owed when the node ends."""
 
 _log = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ from tenantry_runtime.errors import (
 )
 from tenantry_runtime.pool.client import NodeClient, connect
 from tenantry_runtime.pool.connection import MAX_UNREAD_TOKENS
+from tenantry_runtime.pool.dispatch import MAX_PENDING_TOKENS
 from tenantry_runtime.pool.interface import TokenSource
 from tenantry_runtime.pool.messages import Submit, Timings
 
@@ -35,10 +36,11 @@ async def a_client(folder: Path, config: FakeLoopConfig | None = None) -> AsyncI
 
 async def all_tokens(client: TokenSource, submit: Submit) -> list[int]:
     token_ids: list[int] = []
-    async with client.generate(submit) as sequence:
-        async for tokens in sequence:
-            assert tokens.request_id == submit.request_id
-            token_ids += tokens.token_ids
+    with anyio.fail_after(PATIENCE_S):
+        async with client.generate(submit) as sequence:
+            async for tokens in sequence:
+                assert tokens.request_id == submit.request_id
+                token_ids += tokens.token_ids
     return token_ids
 
 
@@ -77,6 +79,17 @@ async def test_many_sequences_share_one_stream_without_loss_or_reordering(tmp_pa
         assert received == {
             number: [1000 * number + 1 + i for i in range(50 + number)] for number in range(40)
         }
+
+
+@pytest.mark.asyncio
+async def test_a_loop_that_outruns_the_front_does_not_keep_it_from_passing_tokens_on(
+    tmp_path: Path,
+) -> None:
+    num_tokens = MAX_PENDING_TOKENS + 10_000
+    async with a_client(tmp_path, FakeLoopConfig(step_s=0, tokens_per_step=4)) as client:
+        submit = a_submit(prompt=[0], max_tokens=num_tokens)
+
+        assert await all_tokens(client, submit) == list(range(1, num_tokens + 1))
 
 
 @pytest.mark.asyncio
@@ -178,7 +191,7 @@ async def test_a_reader_that_falls_behind_loses_its_sequence_alone(tmp_path: Pat
             assert await all_tokens(client, a_submit("other")) == [101, 102, 103, 104, 105]
 
             received: list[int] = []
-            with pytest.raises(GenerationFailed, match="unread"):
+            with anyio.fail_after(PATIENCE_S), pytest.raises(GenerationFailed, match="unread"):
                 async for tokens in slow:
                     received += tokens.token_ids
 

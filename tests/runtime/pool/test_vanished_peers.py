@@ -184,13 +184,15 @@ async def test_a_stopped_front_is_taken_for_lost(tmp_path: Path) -> None:
         errors: list[TenantryError] = []
 
         async def generate() -> None:
-            errors.append(await read_until_error(client, has_begun))
+            # without its own timeout for pings, gRPC waits a minute
+            with anyio.fail_after(PATIENCE_S):
+                errors.append(await read_until_error(client, has_begun))
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(generate)
-            await has_begun.wait()
-            node.process.send_signal(signal.SIGSTOP)
         try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(generate)
+                await has_begun.wait()
+                node.process.send_signal(signal.SIGSTOP)
             assert isinstance(errors[0], NodeUnavailable)
             assert not client.is_healthy
         finally:
