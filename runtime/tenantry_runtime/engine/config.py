@@ -65,6 +65,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         ids = [model.id for model in self.models]
         if not ids or len(set(ids)) < len(ids):
             raise ValueError(f"models must name one or more different ids, not {ids!r}")
+        if self.deterministic and self.device == "cpu" and self.threads > 1:
+            # with more, torch cuts elementwise work in the middle of a row, wherever that falls
+            raise ValueError(f"deterministic needs threads to be 1 on a CPU, not {self.threads!r}")
         if self.num_pages is not None and self.cache_bytes is not None:
             raise ValueError("give either num_pages or cache_bytes, not both")
         if self.max_batch * len(ids) > _MAX_SEQUENCES:
