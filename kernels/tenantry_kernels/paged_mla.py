@@ -37,7 +37,7 @@ def gather_rows(pool: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
     """Return the rows at int64 slots [...] as float32 [..., C]."""
     flat = pool.view(-1, pool.shape[-1])
     # index_select copies whole rows; indexing with a tensor walks them value by value
-    return flat.index_select(0, slot.flatten()).view(*slot.shape, -1).float()
+    return flat.index_select(0, slot.flatten()).view(*slot.shape, pool.shape[-1]).float()
 
 
 def decode_attention(

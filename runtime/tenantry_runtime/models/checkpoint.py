@@ -6,8 +6,6 @@
 | model.safetensors | all tensors, or |
 | model.safetensors.index.json | `weight_map`: tensor to shard file |
 | model-*-of-*.safetensors | the shards |
-
-Files are memory-mapped, so that what is read does not stay in this process's own memory.
 """
 
 from __future__ import annotations
@@ -20,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from tenantry_runtime.errors import CheckpointError
 
+from .safetensors_file import StoredTensor, read_header, read_tensor
+
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
+SUFFIX = ".safetensors"
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -46,33 +46,26 @@ class Checkpoint:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._handles: dict[str, Any] = {}
-        self._file_of = self._locate()
-        self._unread = set(self._file_of)
+        self._stored = self._locate()
+        self._unread = set(self._stored)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._file_of
+        return name in self._stored
 
     def read(self, name: str, shape: tuple[int, ...] | None = None) -> torch.Tensor:
-        """Return a tensor as stored; raise if it is missing or not of this shape."""
-        file = self._file_of.get(name)
-        if file is None:
-            raise CheckpointError(str(self.directory), name, "is missing")
+        """Return a tensor as stored, in memory of its own; raise if it is missing or misshaped."""
+        stored = self._stored.get(name)
+        if stored is None:
+            raise self.fail(name, "is missing")
+        if shape is not None and stored.shape != shape:
+            raise self.fail(name, f"has shape {list(stored.shape)}, expected {list(shape)}")
         self._unread.discard(name)
-        try:
-            tensor: torch.Tensor = self._handles[file].get_tensor(name)
-        except (SafetensorError, RuntimeError, ValueError) as error:
-            raise CheckpointError(self._path(file), name, f"cannot be read: {error}") from error
-        if shape is not None and tuple(tensor.shape) != shape:
-            raise CheckpointError(
-                self._path(file), name, f"has shape {list(tensor.shape)}, expected {list(shape)}"
-            )
-        return tensor
+        return read_tensor(name, stored)
 
     def fail(self, name: str, problem: str) -> CheckpointError:
         """Return the error that names this tensor and its file."""
-        file = self._file_of.get(name)
-        return CheckpointError(self._path(file) if file else str(self.directory), name, problem)
+        stored = self._stored.get(name)
+        return CheckpointError(str(stored.path if stored else self.directory), name, problem)
 
     def require_all_read(self, skipped: Iterable[str]) -> None:
         """Raise if a tensor was never asked for and matches none of the skipped patterns."""
@@ -87,45 +80,43 @@ class Checkpoint:
     def revision(self) -> str:
         """Return SHA-256 over config.json and, per file, its name, size and header."""
         digest = hashlib.sha256((self.directory / "config.json").read_bytes())
-        for file in sorted(self._handles):
-            path = self.directory / file
+        for path in sorted({stored.path for stored in self._stored.values()}):
             with path.open("rb") as stream:
                 header_size = int.from_bytes(stream.read(8), "little")
-                digest.update(f"{file}:{path.stat().st_size}:".encode())
+                digest.update(f"{path.name}:{path.stat().st_size}:".encode())
                 digest.update(stream.read(header_size))
         return digest.hexdigest()
 
-    def _locate(self) -> dict[str, str]:
+    def _locate(self) -> dict[str, StoredTensor]:
         index = self.directory / INDEX_FILE
         if not index.exists():
-            return dict.fromkeys(self._open(SINGLE_FILE), SINGLE_FILE)
+            return read_header(self.directory / SINGLE_FILE)
         weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict):
             raise CheckpointError(str(index), None, "has no weight_map")
-        held = {file: set(self._open(file)) for file in sorted(set(weight_map.values()))}
+        for name, file in weight_map.items():
+            # a path could reach outside the model's directory
+            if not isinstance(file, str) or Path(file).name != file or Path(file).suffix != SUFFIX:
+                raise CheckpointError(
+                    str(index), name, f"is in {file!r}, which is no name of a {SUFFIX} file"
+                )
+        held = {
+            file: read_header(self.directory / file) for file in sorted(set(weight_map.values()))
+        }
         for name, file in weight_map.items():
             if name not in held[file]:
                 raise CheckpointError(
-                    self._path(file), name, f"is missing, but {INDEX_FILE} names it"
+                    str(self.directory / file), name, f"is missing, but {INDEX_FILE} names it"
                 )
-        unlisted = sorted((n, f) for f, names in held.items() for n in names - weight_map.keys())
+        unlisted = sorted(
+            (name, file)
+            for file, names in held.items()
+            for name in names
+            if weight_map.get(name) != file
+        )
         if unlisted:
             name, file = unlisted[0]
-            raise CheckpointError(self._path(file), name, f"is not in {INDEX_FILE}")
-        return dict(weight_map)
-
-    def _open(self, file: str) -> list[str]:
-        path = self._path(file)
-        try:
-            handle = safe_open(path, framework="pt")
-        except FileNotFoundError as error:
-            raise CheckpointError(path, None, "no such file") from error
-        except (SafetensorError, OSError) as error:
             raise CheckpointError(
-                path, None, f"is truncated or not safetensors: {error}"
-            ) from error
-        self._handles[file] = handle
-        return list(handle.keys())
-
-    def _path(self, file: str) -> str:
-        return str(self.directory / file)
+                str(self.directory / file), name, f"is here, which {INDEX_FILE} does not say"
+            )
+        return {name: held[file][name] for name, file in weight_map.items()}

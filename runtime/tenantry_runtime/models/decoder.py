@@ -144,6 +144,10 @@ class Decoder:
         """SHA-256 of the checkpoint's manifest."""
         self._deterministic = deterministic
         self._reduce = reduce
+        # before anything is read; heads must not be cut apart, which their rows alone would allow
+        source.shard.span(config.num_heads, "attention heads")
+        source.shard.span(config.dense_intermediate_dim, "MLP columns")
+        source.shard.span(config.moe.intermediate_dim, "expert columns")
         vocab, hidden = config.vocab_size, config.hidden_dim
         self.embedding_VH = source.tensor("model.embed_tokens.weight", (vocab, hidden))
         self.layers = [

@@ -30,6 +30,8 @@ from .quantize import (
     dequantize_int4,
 )
 
+_DENSE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
 _DESCRIBE: Mapping[str, Callable[[str, Fields], ModelConfig]] = {
     **dict.fromkeys(kimi.MODEL_TYPES, kimi.describe),
     **dict.fromkeys(glm.MODEL_TYPES, glm.describe),
@@ -38,15 +40,14 @@ _DESCRIBE: Mapping[str, Callable[[str, Fields], ModelConfig]] = {
 
 def load_config(directory: Path) -> ModelConfig:
     """Return the description of a model directory; raise CheckpointError if there is none here."""
-    values = read_json(directory / "config.json")
+    file = directory / "config.json"
+    values = read_json(file)
     model_type = values.get("model_type")
     describe = _DESCRIBE.get(str(model_type))
     if describe is None:
         known = ", ".join(_DESCRIBE)
-        raise CheckpointError(
-            str(directory / "config.json"), None, f"model_type {model_type!r} is none of {known}"
-        )
-    return describe(str(model_type), Fields(values))
+        raise CheckpointError(str(file), None, f"model_type is {model_type!r}, none of {known}")
+    return describe(str(model_type), Fields(values, file=str(file)))
 
 
 def load_model(
@@ -60,7 +61,8 @@ def load_model(
 ) -> Decoder:
     """Return the decoder in `directory` with all its weights in `dtype` (router: float32).
 
-    `deterministic` fixes row tiles, so that a sequence's tokens do not depend on its batch.
+    `deterministic` fixes row tiles, so that a sequence's tokens do not depend on its batch. On the
+    CPU this holds on one thread: torch cuts elementwise work in the middle of a row otherwise.
     Raises CheckpointError.
     """
     config = load_config(directory)
@@ -111,9 +113,8 @@ class CheckpointSource:
     def tensor(
         self, name: str, shape: tuple[int, ...], *, dtype: torch.dtype | None = None
     ) -> torch.Tensor:
-        stored = self._checkpoint.read(self._prefix + name, shape)
-        # a copy even where nothing changes: the stored one is a view of the mapped file
-        return stored.to(dtype=dtype or self._dtype, device=self._device, copy=True)
+        stored = self._read_dense(self._prefix + name, shape)
+        return stored.to(dtype=dtype or self._dtype, device=self._device)
 
     def linear(self, parts: Sequence[Part], in_dim: int, split: Split | None = None) -> Linear:
         matrices = [
@@ -129,7 +130,10 @@ class CheckpointSource:
         # whole first: a quantization block may straddle two heads, and so two shards
         whole = self._matrix(name, num_heads * rows_per_head, in_dim)
         mine = self._shard.span(num_heads, "attention heads")
-        weight_NRL = whole.unflatten(0, (num_heads, rows_per_head))[mine].contiguous()
+        weight_NRL = whole.unflatten(0, (num_heads, rows_per_head))[mine]
+        if self._shard.size > 1:
+            # a view would keep the other shards' heads in memory
+            weight_NRL = weight_NRL.clone()
         return HeadMaps(weight_NRL, key_dim, deterministic=self._deterministic)
 
     def experts(
@@ -167,10 +171,16 @@ class CheckpointSource:
         elif f"{full}_scale_inv" in self._checkpoint:
             wide = dequantize_fp8(self._read_fp8(full, out_dim, in_dim))
         else:
-            wide = self._checkpoint.read(full, (out_dim, in_dim))
-            if wide.dtype == torch.float8_e4m3fn:
-                raise self._checkpoint.fail(full, "is FP8 without its weight_scale_inv")
-        return wide.to(dtype=self._dtype, device=self._device, copy=True)
+            wide = self._read_dense(full, (out_dim, in_dim))
+        return wide.to(dtype=self._dtype, device=self._device)
+
+    def _read_dense(self, full: str, shape: tuple[int, ...]) -> torch.Tensor:
+        tensor = self._checkpoint.read(full, shape)
+        if tensor.dtype == torch.float8_e4m3fn:
+            raise self._checkpoint.fail(full, "is FP8 without its weight_scale_inv")
+        if tensor.dtype not in _DENSE_DTYPES:
+            raise self._checkpoint.fail(full, f"is {tensor.dtype}, which is no dense weight")
+        return tensor
 
     def _read_int4(self, full: str, out_dim: int, in_dim: int) -> Int4Matrix:
         if in_dim % INT4_GROUP:

@@ -7,8 +7,8 @@ from .fields import Fields
 
 
 def moe_config(fields: Fields) -> MoeConfig:
-    """Return the router and expert dimensions that `fields` describes."""
-    return MoeConfig(
+    """Return the router and expert dimensions that `fields` describes; raise CheckpointError."""
+    config = MoeConfig(
         num_experts=fields.integer("n_routed_experts"),
         num_experts_per_token=fields.integer("num_experts_per_tok"),
         intermediate_dim=fields.integer("moe_intermediate_size"),
@@ -18,3 +18,16 @@ def moe_config(fields: Fields) -> MoeConfig:
         num_groups=fields.integer("n_group", 1),
         num_groups_per_token=fields.integer("topk_group", 1),
     )
+    if not 0 < config.num_experts_per_token <= config.num_experts:
+        raise fields.fail(
+            "num_experts_per_tok",
+            f"is {config.num_experts_per_token}, of {config.num_experts} experts",
+        )
+    # a group's score is that of its two best experts
+    if config.num_groups > 1 and (
+        config.num_experts % config.num_groups or config.num_experts < 2 * config.num_groups
+    ):
+        raise fields.fail(
+            "n_group", f"is {config.num_groups}, which does not part {config.num_experts} experts"
+        )
+    return config

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 import torch
+
 from support.tiny_checkpoints import BUILDERS, TinyCheckpoint, build
 
 
@@ -30,7 +31,7 @@ def tiny(
     return checkpoints(request.param)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)

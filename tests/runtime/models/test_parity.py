@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from support.paged_batch import PagedRun, PagedSequence
 from support.tiny_checkpoints import TinyCheckpoint
-
 from tenantry_runtime.models.loader import load_model
 
 TOLERANCE = 2e-5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from support.paged_batch import PagedRun, PagedSequence
 from support.tiny_checkpoints import TinyCheckpoint
-
 from tenantry_runtime.cache.checked import NO_SLOT, CheckedBatch
 from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.core import PAGE_TOKENS

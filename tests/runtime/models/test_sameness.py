@@ -3,49 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
+
 from support.paged_batch import PagedRun, PagedSequence
 from support.tiny_checkpoints import BUILDERS, TinyCheckpoint, prompt
-
-from tenantry_runtime.models.decoder import Decoder
 from tenantry_runtime.models.loader import load_model
 
-NUM_TOKENS = 140
+Checkpoints = Callable[[str], TinyCheckpoint]
+
+NUM_TOKENS = 70
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 
 
-@pytest.fixture(scope="module", params=BUILDERS)
-def decoder(
-    request: pytest.FixtureRequest, checkpoints: Callable[[str], TinyCheckpoint]
-) -> Decoder:
-    return load_model(checkpoints(request.param).directory, deterministic=True)
+class Loaded:
+    """A deterministic decoder, and what it says to a prompt that it reads alone."""
+
+    def __init__(self, checkpoint: TinyCheckpoint, dtype: torch.dtype) -> None:
+        self._decoder = load_model(checkpoint.directory, dtype=dtype, deterministic=True)
+        self._dtype = dtype
+        self.alone = cache(self._alone)
+
+    def run(self, seed: int) -> PagedRun:
+        return PagedRun(self._decoder, seed=seed, dtype=self._dtype)
+
+    def _alone(self, seed: int) -> torch.Tensor:
+        return self.run(0).read(prompt(NUM_TOKENS, seed))
 
 
-company = st.lists(st.tuples(st.integers(0, 130), st.integers(1, 40)), max_size=4)
-"""Other sequences of a step: tokens already read, tokens new in it."""
+@pytest.fixture(scope="module", params=["kimi_grouped", "glm52"])
+def loaded(request: pytest.FixtureRequest, checkpoints: Checkpoints) -> Loaded:
+    return Loaded(checkpoints(request.param), torch.float32)
 
 
 @given(
-    first=st.integers(1, NUM_TOKENS - 1),
-    company=company,
-    place=st.integers(0, 4),
-    seed=st.integers(0, 99),
+    first_chunk=st.integers(1, NUM_TOKENS - 1),
+    company=st.lists(st.tuples(st.sampled_from([0, 1, 9, 66]), st.integers(1, 20)), max_size=3),
+    place=st.integers(0, 3),
+    seed=st.integers(0, 3),
 )
-def test_logits_do_not_depend_on_the_batch_or_on_the_chunks(
-    decoder: Decoder, first: int, company: list[tuple[int, int]], place: int, seed: int
+def test_logits_do_not_depend_on_company_or_chunks(
+    loaded: Loaded, first_chunk: int, company: list[tuple[int, int]], place: int, seed: int
 ) -> None:
-    token_ids = prompt(NUM_TOKENS, seed)
-    alone = PagedRun(decoder).read(token_ids)
-    run = PagedRun(decoder, seed=seed)
-    mine = PagedSequence()
-    others = [PagedSequence() for _ in company]
-    for n, (num_read, _) in enumerate(company):
+    run = loaded.run(seed)
+    mine, *others = [PagedSequence() for _ in range(1 + len(company))]
+    step = []
+    for n, (other, (num_read, num_new)) in enumerate(zip(others, company, strict=True)):
         if num_read:
-            run.step([(others[n], prompt(num_read, n))])
-    pieces = [run.step([(mine, token_ids[:first])])[0]]
-    chunks = [(others[n], prompt(num_new, 10 + n)) for n, (_, num_new) in enumerate(company)]
-    chunks.insert(place, (mine, token_ids[first:]))
-    pieces.append(run.step(chunks)[min(place, len(company))])
-    assert torch.equal(torch.cat(pieces), alone)
+            run.step([(other, prompt(num_read, n))])
+        step.append((other, prompt(num_new, 10 + n)))
+    head, tail = prompt(NUM_TOKENS, seed).split([first_chunk, NUM_TOKENS - first_chunk])
+    place = min(place, len(step))
+    step.insert(place, (mine, tail))
+    logits = torch.cat([run.step([(mine, head)])[0], run.step(step)[place]])
+    assert torch.equal(logits, loaded.alone(seed))
+
+
+@DTYPES
+@pytest.mark.parametrize("name", BUILDERS)
+def test_logits_token_by_token_are_those_of_one_chunk(
+    checkpoints: Checkpoints, name: str, dtype: torch.dtype
+) -> None:
+    loaded = Loaded(checkpoints(name), dtype)
+    one_by_one = loaded.run(7).read(prompt(NUM_TOKENS, 3), [1] * NUM_TOKENS)
+    assert torch.equal(one_by_one, loaded.alone(3))
+
+
+@DTYPES
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_row_has_the_same_bits_in_company(
+    checkpoints: Checkpoints, name: str, dtype: torch.dtype
+) -> None:
+    loaded = Loaded(checkpoints(name), dtype)
+    run = loaded.run(7)
+    mine, decoding, prefilling = PagedSequence(), PagedSequence(), PagedSequence()
+    run.step([(decoding, prompt(65, 1))])
+    pieces = []
+    for n, ids in enumerate(prompt(NUM_TOKENS, 3).split([40, 1, 1, 28])):
+        others = [(decoding, prompt(1, n)), (prefilling, prompt(5, n))]
+        pieces.append(run.step([*others[:1], (mine, ids), *others[1:]])[1])
+    assert torch.equal(torch.cat(pieces), loaded.alone(3))
+
+
+def test_fast_and_deterministic_mode_agree_within_rounding(tiny: TinyCheckpoint) -> None:
+    token_ids = tiny.answers[0].token_ids
+    fast, fixed = (
+        PagedRun(load_model(tiny.directory, deterministic=deterministic)).read(token_ids, [90])
+        for deterministic in (False, True)
+    )
+    torch.testing.assert_close(fast, fixed, rtol=0, atol=2e-5)

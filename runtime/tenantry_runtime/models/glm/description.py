@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tenantry_runtime.errors import CheckpointError
 from tenantry_runtime.models.config import IndexerConfig, ModelConfig, RopeConfig
-from tenantry_runtime.models.fields import FILE, Fields
+from tenantry_runtime.models.fields import Fields
 from tenantry_runtime.models.moe_fields import moe_config
 
 MODEL_TYPES = ("glm_moe_dsa", "glm4_moe_lite")
@@ -12,6 +11,7 @@ MODEL_TYPES = ("glm_moe_dsa", "glm4_moe_lite")
 
 def describe(model_type: str, fields: Fields) -> ModelConfig:
     """Return the decoder that `fields` describes; raise CheckpointError if a key is unusable."""
+    fields.require("hidden_act", "silu")
     fields.require("scoring_func", "sigmoid")
     fields.require("topk_method", "noaux_tc")
     fields.require("attention_bias", False)
@@ -55,6 +55,7 @@ def _dense_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
 def _rope(fields: Fields) -> RopeConfig:
     if "rope_parameters" not in fields:
         fields.require("rope_scaling", None)
+        fields.require("partial_rotary_factor", 1.0)
         return RopeConfig(theta=fields.number("rope_theta"))
     parameters = fields.sub("rope_parameters")
     parameters.require("rope_type", "default")
@@ -73,7 +74,7 @@ def _indexer(fields: Fields, num_layers: int) -> IndexerConfig:
         offset = fields.integer("index_skip_topk_offset", 0)
         is_full = tuple(max(n - offset + 1, 0) % frequency == 0 for n in range(num_layers))
     if not is_full[0]:
-        raise CheckpointError(FILE, None, "indexer_types: layer 0 has no earlier choice to share")
+        raise fields.fail("indexer_types", "lets layer 0 share, which has no earlier choice")
     return IndexerConfig(
         num_heads=fields.integer("index_n_heads"),
         head_dim=fields.integer("index_head_dim"),
@@ -85,7 +86,5 @@ def _indexer(fields: Fields, num_layers: int) -> IndexerConfig:
 def _flags(fields: Fields, key: str, words: dict[str, bool], num_layers: int) -> tuple[bool, ...]:
     values = fields.strings(key)
     if len(values) < num_layers or any(value not in words for value in values):
-        raise CheckpointError(
-            FILE, None, f"{key} must name one of {sorted(words)} for each of {num_layers} layers"
-        )
+        raise fields.fail(key, f"must name one of {sorted(words)} for each of {num_layers} layers")
     return tuple(words[value] for value in values[:num_layers])

@@ -17,6 +17,7 @@ def describe(model_type: str, fields: Fields) -> ModelConfig:
     """Return the decoder that `fields` describes; raise CheckpointError if a key is unusable."""
     is_multimodal = model_type == "kimi_k25"
     text = fields.sub("text_config") if is_multimodal else fields
+    text.require("hidden_act", "silu")
     text.require("scoring_func", "sigmoid")
     text.require("topk_method", "noaux_tc")
     text.require("attention_bias", False)
