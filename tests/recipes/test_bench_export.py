@@ -3,14 +3,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from support.tiny_checkpoints import TinyCheckpoint, build
-from tenantry_recipes.bench.contender import BenchPrompt, EngineSettings, TransformersSettings
+from tenantry_recipes.bench.contender import (
+    BenchPrompt,
+    DtypeName,
+    EngineSettings,
+    TransformersSettings,
+)
 from tenantry_recipes.bench.engine_side import EngineContender
 from tenantry_recipes.bench.export import export_checkpoint
 from tenantry_recipes.bench.transformers_side import TransformersContender
@@ -67,9 +71,10 @@ def prompts_of(ids: list[list[int]]) -> list[BenchPrompt]:
 
 
 def engine_tokens(
-    directory: Path, prompts: list[BenchPrompt], num_tokens: int, **settings: Any
+    directory: Path, prompts: list[BenchPrompt], num_tokens: int, *, dtype: DtypeName
 ) -> tuple[tuple[int, ...], ...]:
-    engine = EngineContender.load(EngineSettings(directory=directory, threads=1, **settings))
+    settings = EngineSettings(directory=directory, dtype=dtype, cache_dtype=dtype, threads=1)
+    engine = EngineContender.load(settings)
     try:
         return engine.generate(prompts, num_tokens).token_ids
     finally:

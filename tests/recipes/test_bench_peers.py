@@ -4,25 +4,37 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, strategies as st
+from tokenizers import Tokenizer
 
+from support.http_peer import Exchange, a_peer
 from tenantry_recipes.bench.contender import BenchPrompt
 from tenantry_recipes.bench.errors import BenchmarkError
 from tenantry_recipes.bench.load import Load
 from tenantry_recipes.bench.peers.__main__ import (
     Launch,
+    Options,
     Report,
     Row,
     check_lengths,
+    compare,
     layout,
     num_requests,
 )
-from tenantry_recipes.bench.peers.checkpoint import byte_level, merges_of, mute
-from tenantry_recipes.bench.peers.servers import completion_request
+from tenantry_recipes.bench.peers.checkpoint import (
+    byte_level,
+    ensure_checkpoints,
+    merges_of,
+    mute,
+)
+from tenantry_recipes.bench.peers.servers import Server, completion_request
 from tenantry_recipes.bench.spread import Spread
-from tenantry_recipes.bench.stream_client import StreamedAnswer
+from tenantry_recipes.bench.stream_client import StreamedAnswer, StreamRequest
 from tenantry_recipes.nano.models import checkpoint_directory
 from tenantry_runtime.core import RenderOptions
+from tenantry_runtime.models.loader import load_config
+from tenantry_runtime.text import load_text
 from tenantry_runtime.text.kimi_tokenizer import KimiTokenizer
 
 PROMPT = BenchPrompt(token_ids=(3, 4, 5), messages=(), options=RenderOptions())
@@ -31,6 +43,11 @@ PROMPT = BenchPrompt(token_ids=(3, 4, 5), messages=(), options=RenderOptions())
 @pytest.fixture(scope="module")
 def kimi() -> KimiTokenizer:
     return KimiTokenizer.load(checkpoint_directory("kimi-k2.6-nano"))
+
+
+@pytest.fixture(scope="module")
+def full(kimi: KimiTokenizer) -> Tokenizer:
+    return byte_level(kimi, kimi.vocab_size)
 
 
 def a_load(prompt_tokens: int, completion_tokens: int) -> Load:
@@ -44,6 +61,17 @@ def a_load(prompt_tokens: int, completion_tokens: int) -> Load:
     return Load(started_s=1.0, total_s=1.0, answers=(answer,))
 
 
+def a_server(name: str, port: int) -> Server:
+    """A server that is told who it is and the first id of each prompt."""
+
+    def request(prompt: BenchPrompt, num_tokens: int) -> StreamRequest:
+        inputs = {"server": name, "prompt": prompt.token_ids[0], "tokens": num_tokens}
+        body = json.dumps(inputs).encode()
+        return StreamRequest(host="127.0.0.1", port=port, path="/", body=body)
+
+    return Server(request=request, start_s=0.0, peak_bytes=lambda: 0)
+
+
 def test_merges_are_recovered_from_ranks() -> None:
     tokens = [b"a", b"b", b"c", b"ab", b"bc", b"abc", b"abab"]
     ranks = {token: rank for rank, token in enumerate(tokens)}
@@ -52,24 +80,21 @@ def test_merges_are_recovered_from_ranks() -> None:
 
 
 @given(words=st.lists(st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=12), max_size=12))
-def test_both_vocabularies_cut_words_alike(kimi: KimiTokenizer, words: list[str]) -> None:
+def test_both_vocabularies_cut_words_alike(
+    kimi: KimiTokenizer, full: Tokenizer, words: list[str]
+) -> None:
     text = " ".join(words)
-    full = byte_level(kimi, kimi.vocab_size)
 
     assert full.encode(text, add_special_tokens=False).ids == kimi.encode(text)
 
 
-def test_control_tokens_keep_their_ids(kimi: KimiTokenizer) -> None:
-    full = byte_level(kimi, kimi.vocab_size)
-
+def test_control_tokens_keep_their_ids(kimi: KimiTokenizer, full: Tokenizer) -> None:
     assert full.get_vocab_size() == kimi.vocab_size
     for name, token_id in kimi.controls.ids.items():
         assert full.token_to_id(name) == token_id
 
 
 def test_tokens_without_text_of_their_own_are_muted(kimi: KimiTokenizer) -> None:
-    import torch
-
     head = torch.ones(kimi.vocab_size, 2)
     mute(head, kimi)
     texts = [kimi.token_bytes(token_id) for token_id in range(kimi.vocab_size)]
@@ -96,6 +121,47 @@ def test_answers_of_another_length_are_refused() -> None:
     for load in (a_load(4, 12), a_load(3, 11)):
         with pytest.raises(BenchmarkError, match="ours"):
             check_lengths("ours", load, [PROMPT], 12)
+
+
+@pytest.mark.asyncio
+async def test_servers_are_sent_the_same_prompts_in_turn() -> None:
+    def answer(exchange: Exchange) -> None:
+        inputs = exchange.inputs
+        exchange.start_stream()
+        # the third server begins otherwise
+        text = "other text" if inputs["server"] == "vllm" else f"text of {inputs['prompt']}"
+        exchange.send_event({"choices": [{"text": text}]})
+        usage = {"prompt_tokens": 3, "completion_tokens": inputs["tokens"]}
+        exchange.send_event({"choices": [], "usage": usage})
+        exchange.end_stream()
+
+    prompts = [
+        BenchPrompt(token_ids=(number, 0, 0), messages=(), options=RenderOptions())
+        for number in range(100)
+    ]
+    options = Options(
+        concurrency=(1,),
+        num_tokens=5,
+        rounds=2,
+        threads=1,
+        dtype="bfloat16",
+        cache_dtype="bfloat16",
+    )
+    names = ("ours", "llama", "vllm")
+    with a_peer(answer) as peer:
+        servers = {name: a_server(name, peer.port) for name in names}
+        rows = await compare(servers, 1, iter(prompts), options)
+
+    asked = [exchange.inputs for exchange in peer.exchanges]
+    # a warm-up and two rounds of three requests each
+    assert [inputs["server"] for inputs in asked] == [
+        name for _ in range(3) for name in names for _ in range(3)
+    ]
+    for name in names:
+        numbers = [inputs["prompt"] for inputs in asked if inputs["server"] == name]
+        assert numbers == list(range(9))
+    assert [row.same_start for row in rows] == [None, 1.0, 0.0]
+    assert rows[0].ours_to_it is None and rows[1].ours_to_it is not None
 
 
 def test_a_report_names_ratios_and_what_servers_took() -> None:
@@ -132,10 +198,6 @@ def test_a_report_names_ratios_and_what_servers_took() -> None:
 
 
 def test_the_checkpoint_is_one_for_all(tmp_path: Path) -> None:
-    from tenantry_recipes.bench.peers.checkpoint import ensure_checkpoints
-    from tenantry_runtime.models.loader import load_config
-    from tenantry_runtime.text import load_text
-
     checkpoints = ensure_checkpoints(tmp_path / "checkpoint")
     ours, released = checkpoints.ours, checkpoints.released
 

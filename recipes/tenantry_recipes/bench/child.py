@@ -1,0 +1,160 @@
+"""A contender in a process of its own, which lives until it is closed.
+
+Run as `python -m tenantry_recipes.bench.child FD`: FD is a connection on which `Settings` come
+first, then `Command`s; each is answered by its result, or by a `Failure`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, TypeAlias, assert_never
+
+from .contender import (
+    BenchPrompt,
+    Contender,
+    EngineSettings,
+    HttpSettings,
+    Run,
+    Settings,
+    TransformersSettings,
+    environment,
+)
+from .errors import BenchmarkError
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    prompts: tuple[BenchPrompt, ...]
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellPeak:
+    """Asks for `peak_bytes`."""
+
+
+Command: TypeAlias = Generate | TellPeak
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong, as a traceback."""
+
+    text: str
+
+
+class ChildContender:
+    """A `Contender` that has another process do the work."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Start loading; the first command waits until that is done."""
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tenantry_recipes.bench.child", str(theirs.fileno())],
+                env=os.environ | environment(settings),
+                pass_fds=[theirs.fileno()],
+            )
+        self._connection.send(settings)
+
+    def __enter__(self) -> ChildContender:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def generate(self, prompts: Sequence[BenchPrompt], num_tokens: int) -> Run:
+        answer = self._ask(Generate(tuple(prompts), num_tokens))
+        assert isinstance(answer, Run)
+        return answer
+
+    def peak_bytes(self) -> int:
+        answer = self._ask(TellPeak())
+        assert isinstance(answer, int)
+        return answer
+
+    def close(self) -> None:
+        """End the process: it sees that nobody is left to command it."""
+        self._connection.close()
+        self._process.wait()
+
+    def _ask(self, command: Command) -> Run | int:
+        self._connection.send(command)
+        try:
+            answer: Run | int | Failure = self._connection.recv()
+        except EOFError:
+            code = self._process.wait()
+            raise BenchmarkError(f"a contender's process ended with code {code}") from None
+        if isinstance(answer, Failure):
+            raise BenchmarkError(f"a contender failed:\n{answer.text}")
+        return answer
+
+
+def serve(connection: Connection[Any, Any]) -> None:
+    """Obey until the other end is closed."""
+    contender: Contender | None = None
+    try:
+        settings: Settings = connection.recv()
+        contender = load(settings)
+        while True:
+            connection.send(_obey(contender, connection.recv()))
+    except EOFError:
+        pass
+    except Exception:
+        # told where the figures are asked for
+        connection.send(Failure(traceback.format_exc()))
+    finally:
+        if contender is not None:
+            contender.close()
+
+
+def load(settings: Settings) -> Contender:
+    """Load a contender; imports here, for each process takes the memory of its own engine only."""
+    match settings:
+        case EngineSettings():
+            from .engine_side import EngineContender
+
+            return EngineContender.load(settings)
+        case HttpSettings():
+            from .http_side import HttpContender
+
+            return HttpContender.start(settings)
+        case TransformersSettings():
+            from .transformers_side import TransformersContender
+
+            return TransformersContender.load(settings)
+        case _:
+            assert_never(settings)
+
+
+def _obey(contender: Contender, command: Command) -> Run | int:
+    match command:
+        case Generate(prompts, num_tokens):
+            return contender.generate(prompts, num_tokens)
+        case TellPeak():
+            return contender.peak_bytes()
+        case _:
+            assert_never(command)
+
+
+def main(arguments: Sequence[str]) -> None:
+    (descriptor,) = arguments
+    with Connection(int(descriptor)) as connection:
+        serve(connection)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
