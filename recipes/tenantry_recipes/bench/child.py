@@ -1,7 +1,7 @@
 """A contender in a process of its own, which lives until it is closed.
 
-Run as `python -m tenantry_recipes.bench.child FD`: FD is a connection on which `Settings` come
-first, then `Command`s; each is answered by its result, or by a `Failure`.
+That process is `child_process`; on their connection `Settings` come first, then `Command`s. Each
+is answered by its result, or by a `Failure`.
 """
 
 from __future__ import annotations
@@ -9,24 +9,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Any, TypeAlias, assert_never
+from typing import TypeAlias
 
-from .contender import (
-    BenchPrompt,
-    Contender,
-    EngineSettings,
-    HttpSettings,
-    Run,
-    Settings,
-    TransformersSettings,
-    environment,
-)
+from .contender import BenchPrompt, Run, Settings, environment
 from .errors import BenchmarkError
 
 
@@ -59,7 +48,12 @@ class ChildContender:
         self._connection, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tenantry_recipes.bench.child", str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-m",
+                    "tenantry_recipes.bench.child_process",
+                    str(theirs.fileno()),
+                ],
                 env=os.environ | environment(settings),
                 pass_fds=[theirs.fileno()],
             )
@@ -101,60 +95,3 @@ class ChildContender:
         if isinstance(answer, Failure):
             raise BenchmarkError(f"a contender failed:\n{answer.text}")
         return answer
-
-
-def serve(connection: Connection[Any, Any]) -> None:
-    """Obey until the other end is closed."""
-    contender: Contender | None = None
-    try:
-        settings: Settings = connection.recv()
-        contender = load(settings)
-        while True:
-            connection.send(_obey(contender, connection.recv()))
-    except EOFError:
-        pass
-    except Exception:
-        # told where the figures are asked for
-        connection.send(Failure(traceback.format_exc()))
-    finally:
-        if contender is not None:
-            contender.close()
-
-
-def load(settings: Settings) -> Contender:
-    """Load a contender; imports here, for each process takes the memory of its own engine only."""
-    match settings:
-        case EngineSettings():
-            from .engine_side import EngineContender
-
-            return EngineContender.load(settings)
-        case HttpSettings():
-            from .http_side import HttpContender
-
-            return HttpContender.start(settings)
-        case TransformersSettings():
-            from .transformers_side import TransformersContender
-
-            return TransformersContender.load(settings)
-        case _:
-            assert_never(settings)
-
-
-def _obey(contender: Contender, command: Command) -> Run | int:
-    match command:
-        case Generate(prompts, num_tokens):
-            return contender.generate(prompts, num_tokens)
-        case TellPeak():
-            return contender.peak_bytes()
-        case _:
-            assert_never(command)
-
-
-def main(arguments: Sequence[str]) -> None:
-    (descriptor,) = arguments
-    with Connection(int(descriptor)) as connection:
-        serve(connection)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
