@@ -303,8 +303,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="float32")
     parser.add_argument(
         "--cache-dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of the engine"
     )

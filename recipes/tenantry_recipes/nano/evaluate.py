@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=JUDGED, default=JUDGED)
     parser.add_argument("--count", type=int, default=100, help="examples per task and mode")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     if (arguments.directory is None) == (arguments.url is None):

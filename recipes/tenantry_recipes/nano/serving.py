@@ -47,7 +47,7 @@ class EngineResponder:
         }
 
     @classmethod
-    def load(cls, directory: Path, *, threads: int = 2, max_batch: int = 32) -> EngineResponder:
+    def load(cls, directory: Path, *, threads: int = 1, max_batch: int = 32) -> EngineResponder:
         """Load a checkpoint."""
         text = load_text(directory)
         source = ModelSource(
