@@ -35,7 +35,7 @@ async def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
 def test_a_demo_shows_an_answer_of_each_model(tmp_path: Path) -> None:
     with a_dev_server(tmp_path, demo=True) as server:
         for name in ("kimi-k2.6", "glm-5.2"):
-            server.wait_for_line(f"{name}, 'What is 17 + 25?': ")
+            server.wait_for_line(f"{name}, 'Reverse the word stone.': ")
             assert re.search(r"\d", server.lines[-1].partition("?': ")[2]), server.lines[-1]
 
         server.process.terminate()
