@@ -36,7 +36,9 @@ def test_a_demo_shows_an_answer_of_each_model(tmp_path: Path) -> None:
     with a_dev_server(tmp_path, demo=True) as server:
         for name in ("kimi-k2.6", "glm-5.2"):
             server.wait_for_line(f"{name}, 'Reverse the word stone.': ")
-            assert re.search(r"\d", server.lines[-1].partition("?': ")[2]), server.lines[-1]
+            answer = server.lines[-1].partition("': ")[2]
+            usage = r"\(\d+ tokens in, \d+ out, thinking included\)"
+            assert re.fullmatch(rf"{'stone'[::-1]}\s+{usage}\s*", answer), answer
 
         server.process.terminate()
         assert server.wait_for_end() == 0
