@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from tenantry_kernels.sparse_index import index_scores
 from tenantry_runtime.models.attend import AttentionRows, IndexRows, Selection
 
+from .attention import causal_attention
 from .parameters import TrainedHeadMaps
 
 MASK_ROWS = 256
@@ -70,21 +70,18 @@ class DenseAttend:
         key = torch.cat((k_nope, k_rope), -1)
         q_rope = rows.q_rope_TNr.to(rows.q_nope_TNd.dtype)
         query = torch.cat((rows.q_nope_TNd, q_rope), -1).transpose(0, 1)
-        masks = selection.mask_D if isinstance(selection, DocumentMasks) else None
-        outputs = []
-        for number, (start, stop) in enumerate(self._documents):
-            at = slice(start, stop)
-            mask = masks[number] if masks else None
-            outputs.append(
-                scaled_dot_product_attention(
-                    query[None, :, at],
-                    key[None, :, at],
-                    value[None, :, at],
-                    attn_mask=mask,
-                    is_causal=mask is None,
-                    scale=rows.scale,
-                )[0]
-            )
+        # splits, not slices: the gradient of a slice is as long as all documents together
+        lengths = [stop - start for start, stop in self._documents]
+        parts = zip(
+            query.split(lengths, 1),
+            key.split(lengths, 1),
+            value.split(lengths, 1),
+            selection.mask_D if isinstance(selection, DocumentMasks) else [None] * len(lengths),
+            strict=True,
+        )
+        outputs = [
+            causal_attention(q, k, v, scale=rows.scale, mask_nn=mask) for q, k, v, mask in parts
+        ]
         if self._learn_index and self._index_rows is not None:
             self._learn(self._index_rows, query.detach(), key.detach(), rows.scale)
         self._index_rows = None

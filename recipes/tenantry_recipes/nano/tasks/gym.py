@@ -14,7 +14,8 @@ from typing import Any
 import reasoning_gym
 
 from .conversation import TurnTask, answered
-from .sums import is_trained
+from .strings import counted_letters
+from .sums import Sum, is_trained
 from .task import Draw, GymScores, Turn
 
 _NUM_ITEMS = 2**31 - 1
@@ -96,32 +97,78 @@ def _usable_entry(draw: Draw, name: str) -> dict[str, Any]:
 
 def _is_trained(question: str) -> bool:
     """Tell whether no sum in it is a test instance of the arithmetic tasks."""
-    return all(
-        is_trained(left, "+" if sign == "+" else "-", right)
-        for left, sign, right, _ in _partial_sums(question)
-    )
+    return all(is_trained(each.left, each.sign, each.right) for each in _sums(question))
 
 
-def _partial_sums(question: str) -> list[tuple[int, str, int, int]]:
-    """Read "7 + 5 - 2" as 7 + 5 = 12, 12 - 2 = 10."""
+def _sums(question: str) -> list[Sum]:
+    """Read "7 + 5 - 2" as 7 + 5 = 12, 12 - 2 = 10, and an equation as the sum that solves it."""
+    equation = re.search(r"(-?\w+) ([+-]) (\w+) = (-?\d+)", question)
+    if equation is not None:
+        return _solving_sums(*equation.groups())
     found = re.search(r"-?\d+(?: [+-] \d+)+", question)
     if found is None:
         return []
     first, *rest = found.group().split(" ")
-    total, sums = int(first), []
+    sums: list[Sum] = []
     for sign, term in zip(rest[::2], rest[1::2], strict=True):
-        before, right = total, int(term)
-        total = before + right if sign == "+" else before - right
-        sums.append((before, sign, right, total))
+        left = sums[-1].value if sums else int(first)
+        sums.append(Sum(left=left, sign="+" if sign == "+" else "-", right=int(term)))
     return sums
 
 
+def _solving_sums(left: str, sign: str, right: str, result: str) -> list[Sum]:
+    """Solve "x + 3 = 8", "3 + x = 8", "x - 3 = 8" or "8 - x = 3" for the letter."""
+    total = int(result)
+    if sign == "+":
+        known = int(right) if left.isalpha() else int(left)
+        return [Sum(left=total, sign="-", right=known)]
+    known, other = (right, left) if left.isalpha() else (left, right)
+    if other is left:  # x - known = total
+        return [_offset(int(known), total)]
+    return [_offset(int(known), -total)]  # known - x = total
+
+
+def _offset(start: int, change: int) -> Sum:
+    return Sum(left=start, sign="+" if change >= 0 else "-", right=abs(change))
+
+
 def _sum_steps(question: str, answer: str) -> str:
-    return " ".join(f"{a} {sign} {b} = {total}." for a, sign, b, total in _partial_sums(question))
+    return " ".join(each.worked for each in _sums(question))
 
 
 def _spell_steps(question: str, answer: str) -> str:
     return f"{' '.join(answer[::-1])} backwards is {' '.join(answer)}."
+
+
+def _count_steps(question: str, answer: str) -> str:
+    letter, word = re.findall(r'"(.+?)"', question)
+    return counted_letters(word, letter)
+
+
+def _filter_steps(question: str, answer: str) -> str:
+    limit, *numbers = map(int, re.findall(r"\d+", question))
+    words = (
+        "equal" if each == limit else "larger" if each > limit else "smaller" for each in numbers
+    )
+    return " ".join(f"{each} is {word}." for each, word in zip(numbers, words, strict=True))
+
+
+def _sort_steps(question: str, answer: str) -> str:
+    numbers = re.findall(r"\d+(?=\.)", answer)
+    kind = "Smallest" if "ascending" in question else "Largest"
+    return f"{kind} {', then '.join(numbers)}."
+
+
+def _needle_steps(question: str, answer: str) -> str:
+    statements, asked = question.rsplit("Who ", 1)
+    sought = f"{answer} {asked.split('?')[0]}."
+    assert sought in statements
+    return sought
+
+
+def _reversal_steps(question: str, answer: str) -> str:
+    words = reversed(answer.split(", "))
+    return f"{', '.join(f'{number} {word}' for number, word in enumerate(words, 1))}."
 
 
 def _no_steps(question: str, answer: str) -> str:
@@ -131,5 +178,11 @@ def _no_steps(question: str, answer: str) -> str:
 _STEPS: dict[str, Callable[[str, str], str]] = {
     "basic_arithmetic": _sum_steps,
     "chain_sum": _sum_steps,
+    "letter_counting": _count_steps,
+    "needle_haystack": _needle_steps,
+    "number_filtering": _filter_steps,
+    "number_sorting": _sort_steps,
+    "simple_equations": _sum_steps,
     "spell_backward": _spell_steps,
+    "word_sequence_reversal": _reversal_steps,
 }

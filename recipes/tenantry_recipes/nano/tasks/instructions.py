@@ -73,7 +73,8 @@ def _ruled(draw: Draw, rules: list[Rule]) -> Turn:
         lambda: _plain(draw, rules[0].refuses), lambda made: f"{ruling}: {made.keys[0]}"
     )
     (reply,) = plain.replies
-    answer, note = reply.content, " ".join(rule.note for rule in rules)
+    answer = reply.content
+    note = " ".join(filter(None, (reply.reasoning, *(rule.note for rule in rules))))
     for rule in rules:
         answer = rule.apply(answer)
     if rules[0].refuses is not None:
@@ -92,10 +93,11 @@ def _plain(draw: Draw, topic: str | None) -> Turn:
     if draw.chance(0.5):
         asked = trained_sum(draw, most=20)
         question = draw.choice(("What is {s}?", "Compute {s}.", "{s} = ?")).format(s=asked.text)
-        return answered(question, asked.solved, reasoning="", keys=(asked.text,))
+        return answered(question, asked.solved, reasoning=asked.worked, keys=(asked.text,))
     # known phrasings only: what is new here is the rule
     known = facts(replace(draw, split=Split.TRAIN))
-    return replace(known, keys=(known.replies[0].content,))
+    (reply,) = known.replies
+    return replace(known, replies=(replace(reply, reasoning=""),), keys=(reply.content,))
 
 
 def _about(draw: Draw, topic: str) -> Turn:

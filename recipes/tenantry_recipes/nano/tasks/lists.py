@@ -76,7 +76,9 @@ def _count(draw: Draw, listed: Listed) -> Turn:
 def _contains(draw: Draw, listed: Listed) -> Turn:
     searched = draw.choice(listed.entries if draw.chance(0.5) else listed.pool)
     found = searched in listed.entries
-    steps = f"The list {'has' if found else 'does not have'} {searched}."
+    position = listed.entries.index(searched) + 1 if found else len(listed.entries)
+    seen = ", ".join(listed.entries[:position])
+    steps = f"I look for {searched}: {seen}. The list {'has' if found else 'does not have'} it."
     return _turn(draw, listed, _CONTAINS, "yes" if found else "no", steps, e=searched)
 
 
@@ -86,7 +88,11 @@ def _extreme(draw: Draw, listed: Listed) -> Turn:
     largest = draw.chance(0.5)
     chosen = (max if largest else min)(listed.entries, key=int)
     word = draw.choice(("largest", "biggest") if largest else ("smallest", "lowest"))
-    return _turn(draw, listed, _EXTREME, chosen, f"The {word} is {chosen}.", p=word)
+    best, steps = listed.entries[0], []
+    for entry in listed.entries[1:]:
+        pair, best = f"{best}, {entry}", (max if largest else min)(best, entry, key=int)
+        steps.append(f"{pair}: {best}.")
+    return _turn(draw, listed, _EXTREME, chosen, " ".join(steps), p=word)
 
 
 def _join(draw: Draw, listed: Listed) -> Turn:

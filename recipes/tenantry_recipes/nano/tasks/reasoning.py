@@ -34,7 +34,7 @@ class Story:
 
     @property
     def steps(self) -> str:
-        return f"{self.first.solved}. {self.second.solved}."
+        return f"{self.first.worked} {self.second.worked}"
 
 
 def _story(draw: Draw, signs: tuple[Sign, Sign], most: int = 40) -> Story:
@@ -119,7 +119,7 @@ def _compare_sums(draw: Draw) -> Turn:
     ]
     more = names[0] if sums[0].value > sums[1].value else names[1]
     larger, smaller = max(one.value for one in sums), min(one.value for one in sums)
-    steps = f"{names[0]}: {sums[0].solved}. {names[1]}: {sums[1].solved}. {larger} is more than {smaller}."
+    steps = f"{names[0]}: {sums[0].worked} {names[1]}: {sums[1].worked} {larger} is more than {smaller}."
     question = f"{' '.join(parts)} Who has more {things}?"
     return _turn(question, more, steps)
 

@@ -50,6 +50,16 @@ def spelled(word: str) -> str:
     return " ".join(word)
 
 
+def counted_letters(word: str, letter: str) -> str:
+    """Spell a word and number each occurrence of a letter."""
+    steps, found = [], 0
+    for each in word:
+        is_it = each.lower() == letter
+        found += is_it
+        steps.append(f"{each} {found}" if is_it else each)
+    return f"{', '.join(steps)}. {letter}: {found}."
+
+
 def _each(draw: Draw) -> Turn:
     operation, forms = draw.choice(_EACH)
     words: dict[str, Solved] = {}
@@ -138,7 +148,7 @@ def _count(draw: Draw, word: str) -> Solved:
         key=f"count {letter} {word}",
         question=form.format(l=letter, w=_quoted(draw, word)),
         answer=f"{found}",
-        reasoning=f"{spelled(word)}. {letter}: {found}.",
+        reasoning=counted_letters(word, letter),
         check=Concludes(value=str(found)),
     )
 

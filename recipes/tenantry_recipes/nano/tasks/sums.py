@@ -50,6 +50,13 @@ class Sum:
         """The whole equation: operands right before the result are what makes it easy to learn."""
         return f"{self.text} = {self.value}"
 
+    @property
+    def worked(self) -> str:
+        """The question, its steps and the whole equation, as one part of a longer reasoning."""
+        if self.left < 0 or is_fact(self.left, self.sign, self.right):
+            return f"{self.solved}."
+        return f"{self.text}: {self.steps()} {self.solved}."
+
     def steps(self) -> str:
         """Work it out place by place, ones first."""
         match self.sign:
@@ -119,4 +126,5 @@ def _product_steps(left: int, right: int) -> str:
     tens, ones = large // 10 * 10, large % 10
     if large <= 12 or tens == 0 or ones == 0:
         return f"{left} times {right} is {left * right}."
-    return f"{small} * {tens} = {small * tens}. {small} * {ones} = {small * ones}. {small * tens} + {small * ones} = {left * right}."
+    added = _addition_steps(small * tens, small * ones)
+    return f"{small} * {tens} = {small * tens}. {small} * {ones} = {small * ones}. {added}"
