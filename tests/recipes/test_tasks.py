@@ -247,7 +247,7 @@ def test_reasoning_about_gym_items_ends_where_the_answer_begins() -> None:
     kinds = (
         (r"Calculate|arithmetic problem|value of|Solve for", r"(-?\d+)\.$"),
         (r"How many times", r"(\d+)\.$"),
-        (r"Reply only with a name", r"^([\w’'-]+)"),
+        (r"Reply only with a name", r"^([\w\u2019'-]+)"),
         (r"Spell this word", r"is (.+)\.$"),
     )
     checked = 0
