@@ -40,7 +40,7 @@ class MemberSpec:
     context_tokens: int
     """Of one sequence: what the model was made for and the pool has room for."""
     revision: str
-    """SHA-256 over the checkpoint's manifest."""
+    """SHA-256 that names the checkpoint (`models.checkpoint.Checkpoint.revision`)."""
 
 
 class Member:

@@ -141,7 +141,7 @@ class Decoder:
     ) -> None:
         self.config = config
         self.revision = revision
-        """SHA-256 of the checkpoint's manifest."""
+        """SHA-256 that names the checkpoint (`Checkpoint.revision`)."""
         self._deterministic = deterministic
         self._reduce = reduce
         # before anything is read; heads must not be cut apart, which their rows alone would allow

@@ -31,8 +31,8 @@ FP8_BLOCK = 128
 FP8_MAX = 448.0
 """Largest finite float8_e4m3fn."""
 
-# candidates around max/7.5, the plain min-max scale: the error on Gaussian weights falls from 9.5
-# to 8.8 percent RMS; twelve times as many would make it 8.6
+# candidates around max/7.5, the plain min-max scale, each fitted to what it rounds to: the error on
+# Gaussian weights falls from 9.5 to 8.6 percent RMS
 _INT4_DIVISORS = (6.5, 7.0, 7.5, 8.0, 8.75)
 
 
@@ -83,7 +83,12 @@ def quantize_int4(weight: torch.Tensor) -> Int4Matrix:
 def int4_scale(groups: torch.Tensor) -> torch.Tensor:
     """Return the bf16 scale [..., 1] of float32 groups [..., 32]."""
     largest = groups.abs().amax(-1, keepdim=True).clamp(min=1e-8)
-    candidates = torch.stack([(largest / divisor).bfloat16() for divisor in _INT4_DIVISORS])
+    first = torch.stack([largest / divisor for divisor in _INT4_DIVISORS])
+    q = int4_round(groups, first)
+    power = q.square().sum(-1, keepdim=True)
+    # least squares for the integers of the first rounding; a group of zeros has none
+    fitted = (q * groups).sum(-1, keepdim=True) / power.clamp(min=1.0)
+    candidates = torch.where(power > 0, fitted, first).bfloat16()
     wide = candidates.float()
     error = (int4_round(groups, wide) * wide - groups).square().sum(-1, keepdim=True)
     return candidates.gather(0, error.argmin(0, keepdim=True)).squeeze(0)

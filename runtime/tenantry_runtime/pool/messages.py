@@ -46,7 +46,7 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int
     """Prompt and answer together."""
     revision: str
-    """SHA-256 over the checkpoint's manifest."""
+    """SHA-256 that names the checkpoint (`models.checkpoint.Checkpoint.revision`)."""
 
 
 class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):

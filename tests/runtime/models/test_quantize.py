@@ -89,7 +89,7 @@ def test_int4_rounds_gaussian_weights_better_than_min_max() -> None:
     min_max = ((groups / scale).round().clamp(-8, 7) * scale).flatten(1)
     assert rms_error(min_max, weight) == pytest.approx(0.095, abs=0.001)
     error = rms_error(dequantize_int4(quantize_int4(weight)), weight)
-    assert error == pytest.approx(0.0877, abs=0.0005)
+    assert error == pytest.approx(0.086, abs=0.0005)
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from support.paged_batch import PagedRun
 from support.quantized_copies import FILE, rewritten
@@ -166,3 +166,15 @@ def test_a_revision_names_the_directorys_content(checkpoints: Checkpoints, tmp_p
     assert revisions[0] == revisions[1]
     assert len(set(revisions)) == 3
     assert all(len(revision) == 64 for revision in revisions)
+
+
+def test_weights_of_the_same_shapes_have_another_revision(
+    checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    directory = checkpoints("kimi_k2").directory
+    shutil.copytree(directory, tmp_path / "trained")
+    tensors = load_file(directory / "model.safetensors")
+    tensors["model.layers.1.self_attn.o_proj.weight"].mul_(1.5)
+    save_file(tensors, tmp_path / "trained" / "model.safetensors", metadata={"format": "pt"})
+
+    assert load_model(tmp_path / "trained").revision != load_model(directory).revision
