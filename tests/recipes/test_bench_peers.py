@@ -13,15 +13,18 @@ from tenantry_recipes.bench.contender import BenchPrompt
 from tenantry_recipes.bench.errors import BenchmarkError
 from tenantry_recipes.bench.load import Load
 from tenantry_recipes.bench.peers.__main__ import (
+    NUM_CHECKED,
     Launch,
     Options,
     Report,
     Row,
     check_lengths,
+    check_same_work,
     compare,
     layout,
     num_requests,
 )
+from tenantry_recipes.bench.peers.agreement import Agreement, check_agreement
 from tenantry_recipes.bench.peers.checkpoint import (
     byte_level,
     ensure_checkpoints,
@@ -59,6 +62,24 @@ def a_load(prompt_tokens: int, completion_tokens: int) -> Load:
         completion_tokens=completion_tokens,
     )
     return Load(started_s=1.0, total_s=1.0, answers=(answer,))
+
+
+def an_answer(text: str) -> StreamedAnswer:
+    """An answer of five tokens."""
+    return StreamedAnswer(
+        sent_s=0.0, text_s=(1.0,), text=text, prompt_tokens=3, completion_tokens=5
+    )
+
+
+def answer_by_name(exchange: Exchange) -> None:
+    """The server named vllm answers otherwise than the others."""
+    inputs = exchange.inputs
+    exchange.start_stream()
+    text = "other text" if inputs["server"] == "vllm" else f"text of {inputs['prompt']}"
+    exchange.send_event({"choices": [{"text": text}]})
+    usage = {"prompt_tokens": 3, "completion_tokens": inputs["tokens"]}
+    exchange.send_event({"choices": [], "usage": usage})
+    exchange.end_stream()
 
 
 def a_server(name: str, port: int) -> Server:
@@ -123,18 +144,39 @@ def test_answers_of_another_length_are_refused() -> None:
             check_lengths("ours", load, [PROMPT], 12)
 
 
+def test_agreement_is_in_tokens_before_the_first_difference() -> None:
+    # five tokens of two letters each
+    mine = an_answer("aabbccddee")
+    agreement = Agreement.of([mine, mine], [mine, an_answer("aabbccxxxx")])
+
+    assert agreement == Agreement(same_start=0.5, num_tokens=4.0)
+
+
+def test_a_server_of_another_model_is_refused() -> None:
+    mine = [an_answer(f"answer {number}") for number in range(10)]
+    theirs = [*mine[:2], *(an_answer("something else") for _ in mine[2:])]
+
+    check_agreement("llama", mine, theirs)
+    with pytest.raises(BenchmarkError, match="llama: 0% of its answers"):
+        check_agreement("llama", mine[2:], theirs[2:])
+
+
+@pytest.mark.asyncio
+async def test_a_server_of_another_model_is_refused_before_anything_is_measured() -> None:
+    prompts = [
+        BenchPrompt(token_ids=(number, 0, 0), messages=(), options=RenderOptions())
+        for number in range(NUM_CHECKED)
+    ]
+    with a_peer(answer_by_name) as peer:
+        same = {name: a_server(name, peer.port) for name in ("ours", "llama")}
+        await check_same_work(same, prompts)
+        assert len(peer.exchanges) == 2 * NUM_CHECKED
+        with pytest.raises(BenchmarkError, match="vllm"):
+            await check_same_work({**same, "vllm": a_server("vllm", peer.port)}, prompts)
+
+
 @pytest.mark.asyncio
 async def test_servers_are_sent_the_same_prompts_in_turn() -> None:
-    def answer(exchange: Exchange) -> None:
-        inputs = exchange.inputs
-        exchange.start_stream()
-        # the third server begins otherwise
-        text = "other text" if inputs["server"] == "vllm" else f"text of {inputs['prompt']}"
-        exchange.send_event({"choices": [{"text": text}]})
-        usage = {"prompt_tokens": 3, "completion_tokens": inputs["tokens"]}
-        exchange.send_event({"choices": [], "usage": usage})
-        exchange.end_stream()
-
     prompts = [
         BenchPrompt(token_ids=(number, 0, 0), messages=(), options=RenderOptions())
         for number in range(100)
@@ -144,11 +186,12 @@ async def test_servers_are_sent_the_same_prompts_in_turn() -> None:
         num_tokens=5,
         rounds=2,
         threads=1,
+        own_threads=1,
         dtype="bfloat16",
         cache_dtype="bfloat16",
     )
     names = ("ours", "llama", "vllm")
-    with a_peer(answer) as peer:
+    with a_peer(answer_by_name) as peer:
         servers = {name: a_server(name, peer.port) for name in names}
         rows = await compare(servers, 1, iter(prompts), options)
 
@@ -160,7 +203,7 @@ async def test_servers_are_sent_the_same_prompts_in_turn() -> None:
     for name in names:
         numbers = [inputs["prompt"] for inputs in asked if inputs["server"] == name]
         assert numbers == list(range(9))
-    assert [row.same_start for row in rows] == [None, 1.0, 0.0]
+    assert [row.agreement and row.agreement.same_start for row in rows] == [None, 1.0, 0.0]
     assert rows[0].ours_to_it is None and rows[1].ours_to_it is not None
 
 
@@ -173,7 +216,7 @@ def test_a_report_names_ratios_and_what_servers_took() -> None:
             tokens_per_s=Spread(900, 1000, 1100),
             first_text_s=same,
             ours_to_it=None,
-            same_start=None,
+            agreement=None,
         ),
         Row(
             concurrency=8,
@@ -181,7 +224,7 @@ def test_a_report_names_ratios_and_what_servers_took() -> None:
             tokens_per_s=Spread(450, 500, 550),
             first_text_s=Spread(0.1, 0.123, 0.2),
             ours_to_it=Spread(1.9, 2.0, 2.1),
-            same_start=0.75,
+            agreement=Agreement(same_start=0.75, num_tokens=6.25),
         ),
     )
     launches = (
@@ -192,7 +235,12 @@ def test_a_report_names_ratios_and_what_servers_took() -> None:
 
     (line,) = (line for line in lines if line.startswith("| 8 vllm"))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[1:] == ["500 (450 to 550)", "2.00 (1.90 to 2.10)", "123 ms", "75%"]
+    assert cells[1:] == [
+        "500 (450 to 550)",
+        "2.00 (1.90 to 2.10)",
+        "123 ms",
+        "75% begin alike, 6.2 tokens",
+    ]
     assert lines[-2] == "ours: ready 2.50 s after its start, peak memory 400 MB"
     assert lines[-1] == ("vllm: built in 114 s, ready 66.0 s after its start, peak memory 3000 MB")
 

@@ -25,9 +25,11 @@ from tenantry_recipes.bench.machine import describe_machine
 from tenantry_recipes.bench.options import concurrencies
 from tenantry_recipes.bench.prompts import distinct_prompts
 from tenantry_recipes.bench.spread import Spread, ratios
+from tenantry_recipes.bench.stream_client import StreamedAnswer
 from tenantry_recipes.bench.table import megabytes, number, spread, table
 from tenantry_runtime.text import load_text
 
+from .agreement import Agreement, check_agreement
 from .checkpoint import ensure_checkpoints
 from .environments import ensure_gguf, ensure_llama, ensure_vllm
 from .servers import Server, start_llama, start_ours, start_vllm
@@ -38,8 +40,10 @@ ENGINES = (OURS, LLAMA, VLLM, VLLM_EAGER)
 LEAST_REQUESTS = 3
 REQUESTS_PER_CLIENT = 2
 NUM_WARM_UP_TOKENS = 16
-NUM_COMPARED_CHARS = 8
-"""Of two answers: about the first two tokens, before rounding has led engines apart."""
+NUM_CHECKED = 16
+"""Answers of each server that are compared before anything is measured."""
+CHECK_CLIENTS = 4
+"""At a time."""
 
 Start: TypeAlias = AbstractAsyncContextManager[Server]
 
@@ -52,8 +56,10 @@ class Options:
     num_tokens: int
     rounds: int
     threads: int
+    """Of llama.cpp; vLLM takes one core for its engine and leaves the other to its HTTP server."""
+    own_threads: int
+    """Of this runtime, as are the following."""
     dtype: DtypeName
-    """Of this runtime."""
     cache_dtype: DtypeName
 
 
@@ -68,8 +74,8 @@ class Row:
     """Of the medians of each round."""
     ours_to_it: Spread | None
     """This runtime's tokens per second divided by its own."""
-    same_start: float | None
-    """Share of the answers that begin as this runtime's do."""
+    agreement: Agreement | None
+    """Of its answers with this runtime's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +105,7 @@ async def measure(
         servers = {
             engine: await stack.enter_async_context(start) for engine, start in starts.items()
         }
+        await check_same_work(servers, [next(prompts) for _ in range(NUM_CHECKED)])
         rows = [
             row
             for concurrency in options.concurrency
@@ -114,6 +121,18 @@ async def measure(
             for engine, server in servers.items()
         )
     return Report(rows=tuple(rows), launches=launches)
+
+
+async def check_same_work(servers: Mapping[str, Server], prompts: list[BenchPrompt]) -> None:
+    """Raise `BenchmarkError` if a server's answers are of another length or another model."""
+    loads: dict[str, Load] = {}
+    for engine, server in servers.items():
+        requests = [server.request(prompt, NUM_WARM_UP_TOKENS) for prompt in prompts]
+        loads[engine] = await closed_loop(requests, CHECK_CLIENTS)
+        check_lengths(engine, loads[engine], prompts, NUM_WARM_UP_TOKENS)
+    if OURS in loads:
+        for engine, load in loads.items():
+            check_agreement(engine, loads[OURS].answers, load.answers)
 
 
 async def compare(
@@ -163,17 +182,12 @@ def _row(engine: str, concurrency: int, loads: Mapping[str, list[Load]]) -> Row:
         ours_to_it=None
         if ours is None
         else ratios([load.tokens_per_s for load in ours], [load.tokens_per_s for load in own]),
-        same_start=None if ours is None else _same_start(ours, own),
+        agreement=None if ours is None else Agreement.of(_answers(ours), _answers(own)),
     )
 
 
-def _same_start(ours: list[Load], others: list[Load]) -> float:
-    pairs = [
-        (mine.text[:NUM_COMPARED_CHARS], theirs.text[:NUM_COMPARED_CHARS])
-        for our, other in zip(ours, others, strict=True)
-        for mine, theirs in zip(our.answers, other.answers, strict=True)
-    ]
-    return sum(mine == theirs for mine, theirs in pairs) / len(pairs)
+def _answers(loads: list[Load]) -> list[StreamedAnswer]:
+    return [answer for load in loads for answer in load.answers]
 
 
 def layout(report: Report) -> str:
@@ -184,11 +198,11 @@ def layout(report: Report) -> str:
             spread(row.tokens_per_s),
             "" if row.ours_to_it is None else spread(row.ours_to_it),
             f"{number(row.first_text_s.median * 1e3)} ms",
-            "" if row.same_start is None else f"{row.same_start:.0%}",
+            _shown_agreement(row.agreement),
         )
         for row in report.rows
     ]
-    header = ("clients, server", "tokens/s", "ours is so many times", "first text", "same start")
+    header = ("clients, server", "tokens/s", "ours is so many times", "first text", "agrees")
     lines = [table(header, rows), ""]
     for launch in report.launches:
         built = "" if launch.build_s is None else f"built in {number(launch.build_s)} s, "
@@ -197,6 +211,12 @@ def layout(report: Report) -> str:
             f"peak memory {megabytes(launch.peak_bytes)}"
         )
     return "\n".join(lines)
+
+
+def _shown_agreement(agreement: Agreement | None) -> str:
+    if agreement is None:
+        return ""
+    return f"{agreement.same_start:.0%} begin alike, {agreement.num_tokens:.1f} tokens"
 
 
 def prepare(
@@ -214,7 +234,7 @@ def prepare(
                 directory=checkpoints.ours,
                 dtype=options.dtype,
                 cache_dtype=options.cache_dtype,
-                threads=options.threads,
+                threads=options.own_threads,
                 max_batch=max_batch,
             )
             starts[engine] = start_ours(settings, work / "state")
@@ -245,6 +265,7 @@ def main() -> None:
         num_tokens=arguments.new_tokens,
         rounds=arguments.rounds,
         threads=arguments.threads,
+        own_threads=arguments.own_threads or arguments.threads,
         dtype=arguments.dtype,
         cache_dtype=arguments.cache_dtype,
     )
@@ -255,8 +276,8 @@ def main() -> None:
         )
         if arguments.prepare_only:
             return
-        count = sum(map(num_requests, options.concurrency)) * (options.rounds + 1)
-        prompts = iter(distinct_prompts(load_text(directory), count))
+        measured = sum(map(num_requests, options.concurrency)) * (options.rounds + 1)
+        prompts = iter(distinct_prompts(load_text(directory), NUM_CHECKED + measured))
         report = anyio.run(measure, starts, builds_s, prompts, options)
     except BenchmarkError as error:
         raise SystemExit(str(error)) from error
@@ -264,7 +285,8 @@ def main() -> None:
         whole = {"machine": asdict(machine), "options": asdict(options), **asdict(report)}
         print(json.dumps(whole, indent=2))
     else:
-        print(f"{machine}; {options.num_tokens} new tokens, median (least to most)\n")
+        print(f"{machine}; this runtime {options.own_threads} of them in {options.dtype}")
+        print(f"{options.num_tokens} new tokens, median (least to most)\n")
         print(layout(report))
 
 
@@ -278,6 +300,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--own-threads", type=int, help="of this runtime, if not as many")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     parser.add_argument(
         "--cache-dtype",
