@@ -1,1 +1,4 @@
-"""One file per op: launcher, checks and the PyTorch reference. Knows nothing of tenants."""
+"""One file per op: launcher, checks and the PyTorch reference; compiled forms for CPUs in `cpu/`.
+
+`choice.py` says which of the two computes. Knows nothing of tenants.
+"""

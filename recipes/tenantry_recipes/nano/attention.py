@@ -9,6 +9,7 @@ keys 0 to y.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,8 +30,8 @@ def causal_attention(
 
     `mask_nn` is true where a row sees another; it replaces the triangle and must stay inside it.
     """
-    result: torch.Tensor = _CausalAttention.apply(q_Nnd, k_Nnd, v_NnV, scale, mask_nn)
-    return result
+    apply: Callable[..., torch.Tensor] = _CausalAttention.apply
+    return apply(q_Nnd, k_Nnd, v_NnV, scale, mask_nn)
 
 
 class _CausalAttention(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.cache.tags import NoTags
 from tenantry_runtime.core import PAGE_TOKENS, Phase
 from tenantry_runtime.errors import ConfigurationError
-from tenantry_runtime.models import load_model
+from tenantry_runtime.models import load_model, warm_up
 from tenantry_runtime.pool.handoff import adopt
 
 from .config import DEFAULT_CACHE_BYTES, DtypeName, ModelSource, NodeConfig
@@ -26,6 +27,8 @@ from .member import Member, MemberSpec
 from .policy import LeastServed
 from .runner import CacheT, Decoder, Runner
 from .scheduler import Scheduler, SchedulerLimits
+
+_log = logging.getLogger(__name__)
 
 _DTYPES: dict[DtypeName, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -42,7 +45,7 @@ class LoadedModel(Generic[CacheT]):
 
 
 def build_loop(config: NodeConfig) -> EngineLoop:
-    """Load all checkpoints; raises `ConfigurationError` when one is unusable."""
+    """Load all checkpoints and run their first passes; raises `ConfigurationError` when one is unusable."""
     torch.set_num_threads(config.threads)
     return assemble_loop(config, [_load(config, source) for source in config.models])
 
@@ -76,6 +79,9 @@ def _load(config: NodeConfig, source: ModelSource) -> LoadedModel[PagedCache]:
     cache = PagedCache.allocate(
         decoder.config, num_pages=num_pages, dtype=dtype, device=config.device
     )
+    started_s = time.perf_counter()
+    warm_up(decoder, cache)
+    _log.info("%s: first passes took %.1f s", source.id, time.perf_counter() - started_s)
     return LoadedModel(
         source=source,
         decoder=decoder,

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
+import numpy as np
 import torch
 
+from tenantry_kernels.choice import is_compiled
+from tenantry_kernels.cpu import ops as cpu
 from tenantry_kernels.paged_mla import (
     append_rows,
     decode_attention,
@@ -80,9 +83,10 @@ class ChosenPositions:
 class PagedAttend:
     """Attention through a checked batch's pages.
 
-    Sequences with one new row (decode) go through batched gathers; those with more (prefill chunks)
-    one by one. `deterministic` takes every row by itself, so that its sums run over shapes that
-    depend on its own length alone. Sequences with nothing to read get exactly 0.
+    Sequences with one new row (decode) go through compiled loops over their pages, or batched
+    gathers where there are none; those with more (prefill chunks) one by one. `deterministic` takes
+    every row by itself, so that its sums run over shapes that depend on its own length alone.
+    Sequences with nothing to read get exactly 0.
     """
 
     def __init__(
@@ -104,8 +108,14 @@ class PagedAttend:
             spans = [row for span in spans for row in span.rows()]
         self._longest = max((span.read_len for span in spans), default=0)
         page_tokens = cache.latent_N[0].shape[1]
-        self._groups, singles = _split(spans, checked, page_tokens, deterministic=deterministic)
-        self._chunks = [Chunk.of(span, checked, page_tokens) for span in singles]
+        decoding, others = _split(spans, deterministic=deterministic)
+        self._compiled: cpu.DecodeRows | None = None
+        self._groups: list[DecodeGroup] = []
+        if decoding and is_compiled("attention", cache.latent_N[0]):
+            self._compiled = _decode_rows(decoding, checked)
+        elif decoding:
+            self._groups = _decode_groups(decoding, len(spans), checked, page_tokens)
+        self._chunks = [Chunk.of(span, checked, page_tokens) for span in others]
 
     def select(self, layer: int, rows: IndexRows) -> ChosenPositions | None:
         keys = self._cache.index_keys[layer]
@@ -113,6 +123,9 @@ class PagedAttend:
         if self._longest <= rows.top_k:
             return None
         chosen = torch.full((rows.q_TJD.shape[0], rows.top_k), -1, device=keys.device)
+        if self._compiled is not None:
+            score = cpu.index_scores(rows.q_TJD, rows.weight_TJ, keys, self._compiled)
+            chosen[self._compiled.row_S] = _top_positions(score, rows.top_k)
         for group in self._groups:
             at = group.rows
             key_SKD = gather_rows(keys, group.slot_SK)
@@ -132,6 +145,8 @@ class PagedAttend:
         latent_dim = rows.latent_TL.shape[-1]
         chosen = selection.position_TK if isinstance(selection, ChosenPositions) else None
         out_TNL = torch.zeros(*q_TNC.shape[:2], latent_dim, device=pool.device)
+        if self._compiled is not None:
+            cpu.decode_attention(q_TNC, pool, self._compiled, chosen, rows.scale, out_TNL)
         for group in self._groups:
             slot, bias = group.slot_SK, group.bias_SK
             if chosen is not None:
@@ -233,15 +248,28 @@ class DecodeGroup:
         return slot, _bias(position_SK >= 0)
 
 
-def _split(
-    spans: list[Span], checked: CheckedBatch, page_tokens: int, *, deterministic: bool
-) -> tuple[list[DecodeGroup], list[Span]]:
-    """Return one-row spans in groups whose padding at most doubles what is read, and the others."""
+def _split(spans: list[Span], *, deterministic: bool) -> tuple[list[Span], list[Span]]:
+    """Return the spans that read something: those of one row, to be taken together, and the others."""
     reading = [span for span in spans if span.read_len > 0]
     if deterministic:
         return [], reading
     decoding = [span for span in reading if span.stop - span.start == 1]
-    others = [span for span in reading if span.stop - span.start > 1]
+    return decoding, [span for span in reading if span.stop - span.start > 1]
+
+
+def _decode_rows(decoding: list[Span], checked: CheckedBatch) -> cpu.DecodeRows:
+    page_table_SP = checked.page_table_SL.numpy()
+    return cpu.DecodeRows(
+        row_S=np.array([span.start for span in decoding]),
+        page_table_SP=page_table_SP[[span.sequence for span in decoding]],
+        read_len_S=np.array([span.read_len for span in decoding]),
+    )
+
+
+def _decode_groups(
+    decoding: list[Span], num_spans: int, checked: CheckedBatch, page_tokens: int
+) -> list[DecodeGroup]:
+    """Return one-row spans in groups whose padding at most doubles what is read."""
     groups: list[list[Span]] = []
     for span in sorted(decoding, key=lambda span: span.read_len):
         # below a page, padding costs less than another round of calls
@@ -249,9 +277,9 @@ def _split(
             groups[-1].append(span)
         else:
             groups.append([span])
-    if len(groups) == 1 and len(decoding) == len(spans):
+    if len(groups) == 1 and len(decoding) == num_spans:
         # a pure decode batch needs no reordering
-        return [DecodeGroup.of(decoding, slice(None), checked, page_tokens)], others
+        return [DecodeGroup.of(decoding, slice(None), checked, page_tokens)]
     device = checked.page_table_SL.device
     return [
         DecodeGroup.of(
@@ -261,7 +289,7 @@ def _split(
             page_tokens,
         )
         for group in groups
-    ], others
+    ]
 
 
 def _bias(is_read: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import layer_norm, linear, rms_norm
 
+from tenantry_kernels.choice import is_compiled
+from tenantry_kernels.cpu import ops as cpu
 from tenantry_kernels.experts import swiglu
 
 from .attend import Attend, AttentionRows, IndexRows, Selection
@@ -31,6 +33,8 @@ class RmsNorm:
     eps: float
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if is_compiled("norm", x):
+            return cpu.rms_norm(x, self.weight, self.eps)
         return rms_norm(x, self.weight.shape, eps=self.eps) * self.weight
 
 
@@ -57,7 +61,8 @@ class Mlp:
         )
 
     def __call__(self, x_TH: torch.Tensor) -> torch.Tensor:
-        return self.down(swiglu(self.gate_up(x_TH)))
+        gate_up = self.gate_up(x_TH)
+        return self.down(cpu.swiglu(gate_up) if is_compiled("gate", gate_up) else swiglu(gate_up))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +76,19 @@ class Router:
 
     def __call__(self, x_TH: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return chosen experts int64 [T, K] and their float32 weights [T, K]."""
+        has_groups = self.config.num_groups > 1
+        if not has_groups and is_compiled("router", x_TH, deterministic=self.deterministic):
+            return cpu.route(
+                x_TH,
+                self.weight_EH,
+                self.bias_E,
+                self.config.num_experts_per_token,
+                is_normalized=self.config.normalize_weights,
+                scaling=self.config.routed_scaling,
+            )
         score_TE = in_row_tiles(self._score, x_TH) if self.deterministic else self._score(x_TH)
         preference = score_TE + self.bias_E
-        if self.config.num_groups > 1:
+        if has_groups:
             preference = self._keep_best_groups(preference)
         expert_TK = preference.topk(self.config.num_experts_per_token, -1).indices
         weight_TK = score_TE.gather(1, expert_TK)

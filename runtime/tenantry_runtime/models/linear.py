@@ -15,6 +15,8 @@ from typing import Literal, Protocol, TypeAlias
 import torch
 from torch.nn.functional import linear, pad
 
+from tenantry_kernels.choice import is_compiled
+from tenantry_kernels.cpu import ops as cpu
 from tenantry_kernels.experts import route_to_experts, swiglu
 
 from .config import Shard
@@ -86,6 +88,8 @@ class DenseLinear:
         self._deterministic = deterministic
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if is_compiled("product", x, deterministic=self._deterministic):
+            return cpu.linear(x, self._weight)
         if self._deterministic:
             return in_row_tiles(self._product, x)
         return self._product(x)
@@ -136,6 +140,8 @@ class DenseExperts:
     def __call__(
         self, x_TH: torch.Tensor, expert_TK: torch.Tensor, weight_TK: torch.Tensor
     ) -> torch.Tensor:
+        if is_compiled("experts", x_TH, deterministic=self._deterministic):
+            return cpu.routed_experts(x_TH, expert_TK, weight_TK, self._gate_up, self._down)
         num_experts = self._gate_up.shape[0]
         return route_to_experts(x_TH, expert_TK, weight_TK, num_experts, self._expert)
 

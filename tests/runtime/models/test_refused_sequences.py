@@ -48,10 +48,11 @@ def test_a_step_writes_its_own_slots_and_the_sink_only(tiny: TinyCheckpoint) -> 
 
 
 @MODES
+@pytest.mark.parametrize("is_inference", [True, False], ids=["compiled", "torch"])
 @pytest.mark.parametrize("num_rows", [1, 3], ids=["decode", "prefill"])
 @pytest.mark.parametrize("top_k", [None, 2, 500], ids=["dense", "sparse", "all"])
 def test_attention_over_nothing_is_exactly_zero(
-    deterministic: bool, num_rows: int, top_k: int | None
+    deterministic: bool, num_rows: int, top_k: int | None, is_inference: bool
 ) -> None:
     cache = a_poisoned_layer()
     # the first sequence reads two tokens of its page; the second reads nothing, though it names one
@@ -62,23 +63,26 @@ def test_attention_over_nothing_is_exactly_zero(
         read_len_S=(3, 0),
         write_slot_T=torch.tensor([2] + [NO_SLOT] * num_rows),
     )
-    attend = PagedAttend(checked, (0, 1, 1 + num_rows), cache, deterministic=deterministic)
-    selection = None
-    if top_k is not None:
-        selection = attend.select(0, some_index_rows(1 + num_rows, top_k))
-    values_TNV = attend.attend(0, some_attention_rows(1 + num_rows), selection)
+    with torch.inference_mode(is_inference):
+        attend = PagedAttend(checked, (0, 1, 1 + num_rows), cache, deterministic=deterministic)
+        selection = None
+        if top_k is not None:
+            selection = attend.select(0, some_index_rows(1 + num_rows, top_k))
+        values_TNV = attend.attend(0, some_attention_rows(1 + num_rows), selection)
     assert values_TNV[0].isfinite().all() and values_TNV[0].any()
     assert torch.equal(values_TNV[1:], torch.zeros_like(values_TNV[1:]))
 
 
-def test_attention_to_a_row_that_is_not_a_number_is_not_a_number() -> None:
+@pytest.mark.parametrize("is_inference", [True, False], ids=["compiled", "torch"])
+def test_attention_to_a_row_that_is_not_a_number_is_not_a_number(is_inference: bool) -> None:
     cache = a_poisoned_layer()
     checked = CheckedBatch(
         page_table_SL=torch.tensor([[0]]), read_len_S=(3,), write_slot_T=torch.tensor([2])
     )
-    attend = PagedAttend(checked, (0, 1), cache, deterministic=False)
-    # slots 0 and 1 are the sequence's own and hold NaN: a fault to show, not to smooth over
-    assert attend.attend(0, some_attention_rows(1), None).isnan().all()
+    with torch.inference_mode(is_inference):
+        attend = PagedAttend(checked, (0, 1), cache, deterministic=False)
+        # slots 0 and 1 are the sequence's own and hold NaN: a fault to show, not to smooth over
+        assert attend.attend(0, some_attention_rows(1), None).isnan().all()
 
 
 LATENT, ROPE, INDEX, HEADS = 6, 4, 8, 2

@@ -122,10 +122,9 @@ def _solving_sums(left: str, sign: str, right: str, result: str) -> list[Sum]:
     if sign == "+":
         known = int(right) if left.isalpha() else int(left)
         return [Sum(left=total, sign="-", right=known)]
-    known, other = (right, left) if left.isalpha() else (left, right)
-    if other is left:  # x - known = total
-        return [_offset(int(known), total)]
-    return [_offset(int(known), -total)]  # known - x = total
+    if left.isalpha():
+        return [_offset(int(right), total)]
+    return [_offset(int(left), -total)]
 
 
 def _offset(start: int, change: int) -> Sum:
