@@ -1,18 +1,21 @@
 """The one place that decides whether an op runs as compiled loops (`cpu/`) or in torch.
 
 Compiled ops run on a CPU in inference mode (they have no gradients), where numba is installed. Up to
-this many rows they are the faster ones, measured with the nano models' matrices on an AMD EPYC 9005:
+this many rows they are the faster ones, measured on an AMD EPYC 9005 with the nano models' matrices
+in float32 and with those of a model of hidden width 512 in BF16:
 
 | op | float32 | bfloat16 | why |
 |---|---|---|---|
 | norm, gate | any | any | one pass over memory instead of three |
 | attention | any | any | reads pages where they are, each sequence to its own length |
-| router | 64 | 64 | saves ten calls of torch; more rows make these cheap |
-| experts | any | 256 | no sorting, no call per expert |
-| product | any | 8 | torch's float32 products run at two thirds of this speed; those in BF16 use the processor's BF16 dot products, which numba does not reach |
+| router | 64 | 64 | saves ten calls of torch; of a longer chunk's time it would save less than a hundredth, and there torch's form stays in use, whose parts tests exchange |
+| experts | any | 512 | no sorting, no call per expert |
+| product | any | 128 | asks for weights ahead; with many rows torch's BF16 reuses them better |
+| expand | any | 512 | torch's product with a transposed view takes four times as long at 32 rows |
+| absorb | any | 16 | as for products; it sums in float32, which with more rows is slower than BF16 |
 
 With more than one thread torch divides a product's rows among them: then 64 is the most.
-Deterministic mode takes norm and gate only, which compute row by row.
+Deterministic mode takes norm and gate only, which do the same whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ from typing import Literal, TypeAlias
 
 import torch
 
-OpName: TypeAlias = Literal["norm", "gate", "attention", "router", "experts", "product"]
+OpName: TypeAlias = Literal[
+    "norm", "gate", "attention", "router", "experts", "product", "absorb", "expand"
+]
 
 HAS_COMPILER = find_spec("numba") is not None
 """Without it everything runs in torch, which takes twice the time per step of a few rows."""
@@ -38,19 +43,23 @@ _MOST_ROWS: Mapping[torch.dtype, Mapping[OpName, int]] = {
         "router": 64,
         "experts": _ANY,
         "product": _ANY,
+        "absorb": _ANY,
+        "expand": _ANY,
     },
     torch.bfloat16: {
         "norm": _ANY,
         "gate": _ANY,
         "attention": _ANY,
         "router": 64,
-        "experts": 256,
-        "product": 8,
+        "experts": 512,
+        "product": 128,
+        "absorb": 16,
+        "expand": 512,
     },
 }
 _MOST_ROWS_BESIDE_THREADS = 64
 _IN_ROW_ORDER = frozenset[OpName]({"norm", "gate"})
-_DIVIDED_BY_TORCH = frozenset[OpName]({"experts", "product"})
+_DIVIDED_BY_TORCH = frozenset[OpName]({"experts", "product", "absorb", "expand"})
 
 
 def is_compiled(op: OpName, x: torch.Tensor, *, deterministic: bool = False) -> bool:

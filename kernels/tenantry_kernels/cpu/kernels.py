@@ -1,29 +1,43 @@
-"""The compiled loops. All in one file, for numba's cache notices a change of a kernel's own file only.
+"""The compiled loops. Compute is float32; arrays hold float32, or BF16 as uint16 (`bits`).
 
-Compute is float32. `bits` arrays hold float32, or BF16 as uint16, which `widen` reads; arrays are
-contiguous. Sums may be reordered and fused (`_FAST_MATH`), but NaN and infinity stay what they are,
-so that the sampler sees a sequence that went wrong. The last bits of a row's result depend on the
-number of rows wherever `product`, which takes them by fours, has a part in it; the others take row
-by row.
+Sums may be reordered and fused (`_FAST_MATH`), but NaN and infinity stay what they are, so that the
+sampler sees a sequence that went wrong. Every row's result is the same bits whatever other rows there
+are. Widths that are multiples of `STEP` are taken in blocks (`blocks`), others in plain loops.
+
+numba's cache notices a change of a kernel's own file only, so all kernels are in this one, and
+`BLOCKS` names the content of the other file they are made of: a test holds them together.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core.errors import TypingError
-from numba.extending import intrinsic
+from numba import njit
+
+from .blocks import LANES, STEP, dots, float_of, narrow, weighted_rows, widen
+
+BLOCKS = "bec6fc320c51c5e564af38115083b9f7"
+"""The first half of the SHA-256 of `blocks.py`."""
 
 _FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
 
 ZERO, ONE = np.float32(0), np.float32(1)
 LOG2_E = np.float32(1.44269504)
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)  # Cody and Waite's split
-HEADS = 4
-"""Heads whose dot products with one cached row are taken together."""
-OUTPUTS = 16
+HEADS = 8
+"""Heads that read a sequence's cached rows together."""
+ROWS, OUTPUTS = 4, 4
+"""Rows and outputs of a block: 16 sums and 8 inputs fill the registers of AVX-512."""
+PANEL = 16
 """Outputs of a product that are done for all rows before the next: their weights stay in L1."""
+COLUMNS = 4 * LANES
+"""Values of a block of weighted sums."""
+TILE = 16
+"""Rows of a chunk whose scores are computed together, up to what the last of them sees."""
+KEYS = 32
+"""Rows that such a block takes before the next columns: they stay in L1."""
+
+_dots_of_four, _dots_of_two, _dots_of_one = dots(ROWS, OUTPUTS), dots(2, OUTPUTS), dots(1, OUTPUTS)
+_weigh_four, _weigh_one = weighted_rows(ROWS, 4), weighted_rows(1, 4)
 
 
 def _compiled(function):
@@ -43,31 +57,6 @@ def _jit(function, fast_math):
     except RuntimeError:
         # neither this folder nor the user's cache can be written: compile in every process
         return njit(**options)(function)
-
-
-@intrinsic
-def widen(typingctx, value):
-    """Return a float32, given it or the bits of a BF16."""
-    if value == types.float32:
-        return types.float32(value), lambda context, builder, signature, args: args[0]
-    if value != types.uint16:
-        raise TypingError(f"{value} is neither float32 nor BF16 as uint16")
-
-    def code(context, builder, signature, args):
-        word = builder.zext(args[0], ir.IntType(32))
-        return builder.bitcast(builder.shl(word, ir.IntType(32)(16)), ir.FloatType())
-
-    return types.float32(value), code
-
-
-@intrinsic
-def float_of(typingctx, word):
-    """Return the float32 with these 32 bits."""
-
-    def code(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.FloatType())
-
-    return types.float32(types.int32), code
 
 
 @_in_order
@@ -93,57 +82,64 @@ def exp(x):
 
 @_compiled
 def product(x, weight, out):
-    """out[t, o] = x[t] . weight[o]. x: [T, I]; weight: bits [O, I]; out: [T, O]."""
-    num_rows, num_in = x.shape
-    num_out = weight.shape[0]
-    for first in range(0, num_out, OUTPUTS):
-        last = min(first + OUTPUTS, num_out)
-        t = 0
-        while t + 3 < num_rows:
-            o = first
-            while o + 1 < last:
-                a0 = b0 = c0 = d0 = ZERO
-                a1 = b1 = c1 = d1 = ZERO
-                for i in range(num_in):
-                    w0, w1 = widen(weight[o, i]), widen(weight[o + 1, i])
-                    a, b, c, d = x[t, i], x[t + 1, i], x[t + 2, i], x[t + 3, i]
-                    a0 += w0 * a
-                    b0 += w0 * b
-                    c0 += w0 * c
-                    d0 += w0 * d
-                    a1 += w1 * a
-                    b1 += w1 * b
-                    c1 += w1 * c
-                    d1 += w1 * d
-                out[t, o], out[t + 1, o], out[t + 2, o], out[t + 3, o] = a0, b0, c0, d0
-                out[t, o + 1], out[t + 1, o + 1] = a1, b1
-                out[t + 2, o + 1], out[t + 3, o + 1] = c1, d1
-                o += 2
-            if o < last:
-                a0 = b0 = c0 = d0 = ZERO
-                for i in range(num_in):
-                    w0 = widen(weight[o, i])
-                    a0 += w0 * x[t, i]
-                    b0 += w0 * x[t + 1, i]
-                    c0 += w0 * x[t + 2, i]
-                    d0 += w0 * x[t + 3, i]
-                out[t, o], out[t + 1, o], out[t + 2, o], out[t + 3, o] = a0, b0, c0, d0
-            t += 4
-        while t + 1 < num_rows:
-            for o in range(first, last):
-                a0 = b0 = ZERO
-                for i in range(num_in):
-                    w0 = widen(weight[o, i])
-                    a0 += w0 * x[t, i]
-                    b0 += w0 * x[t + 1, i]
-                out[t, o], out[t + 1, o] = a0, b0
-            t += 2
-        if t < num_rows:
-            for o in range(first, last):
-                a0 = ZERO
-                for i in range(num_in):
-                    a0 += widen(weight[o, i]) * x[t, i]
-                out[t, o] = a0
+    """out[t, o] = x[t] . weight[o]. x: floats or bits [T, I]; weight: bits [O, I]; out: [T, O]."""
+    num_rows, num_out = x.shape[0], weight.shape[0]
+    if x.shape[1] % STEP or num_out < OUTPUTS:
+        product_in_order(x, weight, out)
+        return
+    rows = ROWS if num_rows >= ROWS else 2 if num_rows > 1 else 1
+    for first in range(0, num_out, PANEL):
+        for begin in range(0, num_rows, rows):
+            # the last block begins inside the one before and writes the same there
+            t = min(begin, num_rows - rows)
+            for start in range(first, min(first + PANEL, num_out), OUTPUTS):
+                o = min(start, num_out - OUTPUTS)
+                at = (o, o + 1, o + 2, o + 3)
+                if rows == ROWS:
+                    _dots_of_four(x, t, weight, at, out, t, o)
+                elif rows == 2:
+                    _dots_of_two(x, t, weight, at, out, t, o)
+                else:
+                    _dots_of_one(x, t, weight, at, out, t, o)
+
+
+@_compiled
+def product_in_order(x, weight, out):
+    """`product` for any widths."""
+    for t in range(x.shape[0]):
+        for o in range(weight.shape[0]):
+            total = ZERO
+            for i in range(x.shape[1]):
+                total += widen(x[t, i]) * widen(weight[o, i])
+            out[t, o] = narrow(total, out)
+
+
+@_compiled
+def expand_heads(x, weight, first, out):
+    """out[t, n] = weight[n, first:] @ x[t, n]. x: [T, N, L]; weight: bits [N, R, L]."""
+    mine = np.empty((x.shape[0], x.shape[2]), x.dtype)
+    answer = np.empty((x.shape[0], out.shape[2]), np.float32)
+    for n in range(weight.shape[0]):
+        for t in range(x.shape[0]):
+            copy_row(x[t, n], mine[t])
+        product(mine, weight[n, first:], answer)
+        for t in range(x.shape[0]):
+            copy_row(answer[t], out[t, n])
+
+
+@_compiled
+def absorb_heads(x, weight, out):
+    """out[t, n] = x[t, n] @ weight[n, :d]. x: [T, N, d]; weight: bits [N, R, L]; out: [T, N, L]."""
+    num_rows, num_in = x.shape[0], x.shape[2]
+    factor = np.empty((num_rows, num_in), np.float32)
+    total = np.empty((num_rows, out.shape[2]), np.float32)
+    order = np.arange(num_in)
+    for n in range(weight.shape[0]):
+        for t in range(num_rows):
+            copy_row(x[t, n], factor[t])
+        weigh_rows(factor, weight[n], order, num_in, total)
+        for t in range(num_rows):
+            copy_row(total[t], out[t, n])
 
 
 @_compiled
@@ -152,8 +148,8 @@ def swiglu(gate_up, out):
     num_rows, width = out.shape
     for t in range(num_rows):
         for i in range(width):
-            gate = gate_up[t, i]
-            out[t, i] = gate / (ONE + exp(-gate)) * gate_up[t, width + i]
+            gate, up = widen(gate_up[t, i]), widen(gate_up[t, width + i])
+            out[t, i] = narrow(gate / (ONE + exp(-gate)) * up, out)
 
 
 @_compiled
@@ -166,12 +162,11 @@ def routed_experts(x, expert, weight, gate_up, down, out):
     num_experts, width, hidden = down.shape[0], down.shape[2], down.shape[1]
     row = np.empty(num_rows, np.int64)
     factor = np.empty(num_rows, np.float32)
-    mine = np.empty((num_rows, hidden), np.float32)
+    mine = np.empty((num_rows, hidden), x.dtype)
     raw = np.empty((num_rows, 2 * width), np.float32)
-    gated = np.empty((num_rows, width), np.float32)
-    for t in range(num_rows):
-        for i in range(hidden):
-            out[t, i] = ZERO
+    gated = np.empty((num_rows, width), x.dtype)
+    answer = np.empty((num_rows, hidden), np.float32)
+    total = np.zeros((num_rows, hidden), np.float32)
     for e in range(num_experts):
         n = 0
         for t in range(num_rows):
@@ -184,37 +179,38 @@ def routed_experts(x, expert, weight, gate_up, down, out):
         if n:
             product(mine[:n], gate_up[e], raw[:n])
             swiglu(raw[:n], gated[:n])
-            product(gated[:n], down[e], mine[:n])
+            product(gated[:n], down[e], answer[:n])
             for m in range(n):
                 for i in range(hidden):
-                    out[row[m], i] += factor[m] * mine[m, i]
+                    total[row[m], i] += factor[m] * answer[m, i]
+    copy_rows(total, out)
 
 
 @_compiled
-def route(x, weight, bias, scaling, is_normalized, expert, factor):
+def route(x, weight, bias, num_groups, num_kept, scaling, is_normalized, expert, factor):
     """Choose the experts with the highest sigmoid(x . weight) + bias; weigh them without bias.
 
-    x: [T, H]; weight: [E, H]; bias: [E]; expert, factor: [T, K], the best first.
+    Only experts of the `num_kept` groups whose two best sum highest are chosen. x: [T, H]; weight:
+    [E, H]; bias: [E]; expert, factor: [T, K], the best first.
     """
     num_rows, num_choices = expert.shape
     num_experts = weight.shape[0]
     score = np.empty((num_rows, num_experts), np.float32)
-    product(x, weight, score)
+    wide = np.empty(x.shape, np.float32)
+    copy_rows(x, wide)
+    product(wide, weight, score)
+    preference = np.empty(num_experts, np.float32)
     is_taken = np.empty(num_experts, np.bool_)
     for t in range(num_rows):
         for e in range(num_experts):
             score[t, e] = ONE / (ONE + exp(-score[t, e]))
-        for e in range(num_experts):
+            preference[e] = score[t, e] + bias[e]
             is_taken[e] = False
+        if num_kept < num_groups:
+            drop_worst_groups(preference, num_groups, num_kept)
         total = ZERO
         for k in range(num_choices):
-            best = -1
-            for e in range(num_experts):
-                # the first is taken whatever it is: not-a-number exceeds nothing
-                if not is_taken[e] and (
-                    best < 0 or score[t, e] + bias[e] > score[t, best] + bias[best]
-                ):
-                    best = e
+            best = first_of_best(preference, is_taken)
             is_taken[best] = True
             expert[t, k], factor[t, k] = best, score[t, best]
             total += score[t, best]
@@ -224,24 +220,63 @@ def route(x, weight, bias, scaling, is_normalized, expert, factor):
 
 
 @_compiled
+def drop_worst_groups(preference, num_groups, num_kept):
+    """Make all experts the last choice but those of the groups whose two best sum highest."""
+    size = len(preference) // num_groups
+    rank = np.empty(num_groups, np.float32)
+    is_kept = np.zeros(num_groups, np.bool_)
+    for g in range(num_groups):
+        best = second = np.float32(-np.inf)
+        for e in range(g * size, (g + 1) * size):
+            if preference[e] > best:
+                best, second = preference[e], best
+            elif preference[e] > second:
+                second = preference[e]
+        rank[g] = best + second
+    for _ in range(num_kept):
+        is_kept[first_of_best(rank, is_kept)] = True
+    for e in range(len(preference)):
+        if not is_kept[e // size]:
+            preference[e] = np.float32(-np.inf)
+
+
+@_compiled
+def first_of_best(value, is_taken):
+    """Return where the highest value is that is not taken, whatever the values are."""
+    best = -1
+    for e in range(len(value)):
+        # the first is the best so far even where it is not a number, which exceeds nothing
+        if not is_taken[e] and (best < 0 or value[e] > value[best]):
+            best = e
+    return best
+
+
+@_compiled
 def rms_norm(x, weight, eps, out):
     """out[t] = x[t] / sqrt(mean(x[t]**2) + eps) * weight. x, out: [T, H]; weight: bits [H]."""
     num_rows, width = x.shape
     for t in range(num_rows):
         total = ZERO
         for i in range(width):
-            total += x[t, i] * x[t, i]
+            value = widen(x[t, i])
+            total += value * value
         factor = ONE / np.sqrt(total / np.float32(width) + eps)
         for i in range(width):
-            out[t, i] = x[t, i] * factor * widen(weight[i])
+            out[t, i] = narrow(widen(x[t, i]) * factor * widen(weight[i]), out)
+
+
+@_compiled
+def copy_row(source, out):
+    """out[i] = source[i] for as many values as `source` has. A slice assignment compiles slowly."""
+    for i in range(len(source)):
+        out[i] = narrow(widen(source[i]), out)
 
 
 @_compiled
 def copy_rows(source, out):
-    """out[n] = source[n] for as many rows as `source` has. A slice assignment compiles slowly."""
+    """`copy_row` for as many rows as `source` has."""
     for n in range(source.shape[0]):
-        for i in range(source.shape[1]):
-            out[n, i] = source[n, i]
+        copy_row(source[n], out[n])
 
 
 @_compiled
@@ -266,65 +301,81 @@ def own_slots(page_table, read_len, chosen, page_tokens, num_slots, slot):
 
 @_compiled
 def match_keys(query, first, pool, slot, n, score):
-    """score[h, k] = query[first + h] . row at slot[k], for `HEADS` heads and the first `n` slots."""
-    for k in range(n):
-        a = b = c = d = ZERO
-        for i in range(query.shape[1]):
-            value = widen(pool[slot[k], i])
-            a += query[first, i] * value
-            b += query[first + 1, i] * value
-            c += query[first + 2, i] * value
-            d += query[first + 3, i] * value
-        score[0, k], score[1, k], score[2, k], score[3, k] = a, b, c, d
+    """score[h, k] = query[first + h] . row at slot[k], for `HEADS` heads and the first `n` slots.
+
+    `slot` and `score` have room for three more, which are computed too.
+    """
+    is_blocked = query.shape[1] % STEP == 0
+    for k in range(0, n, OUTPUTS):
+        if is_blocked:
+            at = (slot[k], slot[k + 1], slot[k + 2], slot[k + 3])
+            for h in range(0, HEADS, ROWS):
+                _dots_of_four(query, first + h, pool, at, score, h, k)
+        else:
+            for h in range(HEADS):
+                for j in range(k, k + OUTPUTS):
+                    total = ZERO
+                    for i in range(query.shape[1]):
+                        total += widen(query[first + h, i]) * widen(pool[slot[j], i])
+                    score[h, j] = total
 
 
 @_compiled
 def softmax(score, scale, n):
-    """Turn the first `n` scores of each head into weights of sum 1; the next three become 0."""
-    for h in range(HEADS):
-        highest = np.float32(-np.inf)
-        for k in range(n):
-            score[h, k] *= scale
-            highest = max(highest, score[h, k])
-        total = ZERO
-        for k in range(n):
-            score[h, k] = exp(score[h, k] - highest)
-            total += score[h, k]
-        for k in range(n):
-            score[h, k] /= total
-        score[h, n] = score[h, n + 1] = score[h, n + 2] = ZERO
+    """Turn the first `n` scores into weights of sum 1."""
+    highest = np.float32(-np.inf)
+    for k in range(n):
+        score[k] *= scale
+        highest = max(highest, score[k])
+    total = ZERO
+    for k in range(n):
+        score[k] = exp(score[k] - highest)
+        total += score[k]
+    for k in range(n):
+        score[k] /= total
 
 
 @_compiled
-def weigh_rows(weight, pool, slot, n, out):
-    """out[h] = sum over k of weight[h, k] * row at slot[k], its first values. out: [HEADS, L]."""
-    for h in range(HEADS):
-        for i in range(out.shape[1]):
-            out[h, i] = ZERO
-    for k in range(0, n, 4):
-        s0, s1, s2, s3 = slot[k], slot[k + 1], slot[k + 2], slot[k + 3]
-        for h in range(HEADS):
-            w0, w1, w2, w3 = weight[h, k], weight[h, k + 1], weight[h, k + 2], weight[h, k + 3]
-            for i in range(out.shape[1]):
-                near = w0 * widen(pool[s0, i]) + w1 * widen(pool[s1, i])
-                out[h, i] += near + (w2 * widen(pool[s2, i]) + w3 * widen(pool[s3, i]))
+def weigh_rows(weight, values, at, n, out):
+    """out[t] = sum over k < n of weight[t, k] * values[at[k]], its first values. out: [T, L]."""
+    num_rows, width = out.shape
+    for t in range(num_rows):
+        for i in range(width):
+            out[t, i] = ZERO
+    for first in range(0, n, KEYS):
+        last = min(first + KEYS, n)
+        if width % COLUMNS == 0:
+            t = 0
+            while t < num_rows:
+                rows = ROWS if num_rows - t >= ROWS else 1
+                for column in range(0, width, COLUMNS):
+                    if rows == ROWS:
+                        _weigh_four(weight, t, values, at, first, last, column, out)
+                    else:
+                        _weigh_one(weight, t, values, at, first, last, column, out)
+                t += rows
+        else:
+            for t in range(num_rows):
+                for k in range(first, last):
+                    for i in range(width):
+                        out[t, i] += weight[t, k] * widen(values[at[k], i])
 
 
 @_compiled
 def decode_attention(q, pool, row, page_table, read_len, chosen, page_tokens, scale, out):
     """Latent sums of one query per sequence over its own rows, 0 where it reads nothing.
 
-    q: [T, N, C]; pool: bits [slots, C]; row, read_len: [S]; page_table: [S, P]; chosen: [T, K], or
-    [T, 0] for everything; out: [T, N, L]. Only the rows in `row` are read and written. False if a
-    sequence names a page that is not there.
+    q: floats or bits [T, N, C]; pool: bits [slots, C]; row, read_len: [S]; page_table: [S, P];
+    chosen: [T, K], or [T, 0] for everything; out: [T, N, L]. Only the rows in `row` are read and
+    written. False if a sequence names a page that is not there.
     """
     num_heads, width = q.shape[1], q.shape[2]
-    query = np.zeros((num_heads + HEADS - 1, width), np.float32)
+    query = np.zeros((num_heads + HEADS - 1, width), q.dtype)
     longest = chosen.shape[1]
     if longest == 0:
         for s in range(read_len.shape[0]):
             longest = max(longest, read_len[s])
-    # three more, for rows are weighed by fours: the sequence's last one again, at weight 0
+    # three more, for keys are matched by fours: the sequence's last one again
     slot = np.empty(longest + 3, np.int64)
     weight = np.empty((HEADS, longest + 3), np.float32)
     sums = np.empty((HEADS, out.shape[2]), np.float32)
@@ -338,10 +389,46 @@ def decode_attention(q, pool, row, page_table, read_len, chosen, page_tokens, sc
         copy_rows(q[t], query)
         for first in range(0, num_heads, HEADS):
             match_keys(query, first, pool, slot, n, weight)
-            softmax(weight, scale, n)
+            for h in range(HEADS):
+                softmax(weight[h], scale, n)
             weigh_rows(weight, pool, slot, n, sums)
             copy_rows(sums[: min(HEADS, num_heads - first)], out[t, first:])
     return True
+
+
+@_compiled
+def chunk_attention(q, key, value, bias, scale, out):
+    """out[t, n] = softmax(scale * q[t, n] . key[n] + bias[t]) @ value[n], over what row t sees.
+
+    q: [T, N, D], of the T last of K tokens; key: [N, K, D]; value: [N, K, at least V], or one for
+    all heads; bias: [T, K], or [0, 0] for none; out: [T, N, V].
+    """
+    num_rows, num_heads, width = q.shape
+    num_keys = key.shape[1]
+    order = np.arange(num_keys)
+    query = np.empty((num_rows, width), q.dtype)
+    score = np.empty((TILE, num_keys), np.float32)
+    total = np.empty((TILE, out.shape[2]), np.float32)
+    for n in range(num_heads):
+        source = min(n, len(key) - 1)
+        for t in range(num_rows):
+            copy_row(q[t, n], query[t])
+        for first in range(0, num_rows, TILE):
+            last = min(first + TILE, num_rows)
+            seen = num_keys - num_rows + last
+            product(query[first:last], key[source, :seen], score)
+            for t in range(first, last):
+                mine = score[t - first]
+                own = num_keys - num_rows + t + 1
+                if bias.shape[0]:
+                    for k in range(own):
+                        mine[k] += bias[t, k]
+                softmax(mine, scale, own)
+                for k in range(own, seen):
+                    mine[k] = ZERO
+            weigh_rows(score, value[source], order, seen, total[: last - first])
+            for t in range(first, last):
+                copy_row(total[t - first], out[t, n])
 
 
 @_compiled
@@ -352,14 +439,16 @@ def index_scores(q, head_weight, pool, row, page_table, read_len, page_tokens, o
     out: [S, K]. False if a sequence names a page that is not there.
     """
     num_heads, width = q.shape[1], q.shape[2]
-    query = np.zeros((num_heads + HEADS - 1, width), np.float32)
-    slot = np.empty(out.shape[1], np.int64)
-    match = np.empty((HEADS, out.shape[1]), np.float32)
+    query = np.zeros((num_heads + HEADS - 1, width), q.dtype)
+    slot = np.empty(out.shape[1] + 3, np.int64)
+    match = np.empty((HEADS, out.shape[1] + 3), np.float32)
     everything = np.empty(0, np.int64)
     for s in range(row.shape[0]):
         n = own_slots(page_table[s], read_len[s], everything, page_tokens, pool.shape[0], slot)
         if n < 0:
             return False
+        if n:
+            slot[n] = slot[n + 1] = slot[n + 2] = slot[n - 1]
         for k in range(out.shape[1]):
             out[s, k] = ZERO if k < n else np.float32(-np.inf)
         copy_rows(q[row[s]], query)

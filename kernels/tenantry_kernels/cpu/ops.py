@@ -1,8 +1,8 @@
 """The compiled loops as ops on CPU tensors in inference mode: float32 or BF16 in and out.
 
 T rows, H hidden values, O outputs, E experts, K choices, I values inside an expert, N heads,
-C cached values, L latent values, J index heads, D values per index head, S sequences, P page-table
-columns.
+d values of a head's query, R rows of a head's matrix, C cached values, L latent values, J index
+heads, D values per index head, S sequences, P page-table columns.
 """
 
 from __future__ import annotations
@@ -20,21 +20,36 @@ if HAS_COMPILER:
     from . import kernels
 
 Floats: TypeAlias = NDArray[np.float32]
+Bits: TypeAlias = NDArray[np.float32] | NDArray[np.uint16]
 Integers: TypeAlias = NDArray[np.int64]
 
 
 def linear(x_TH: torch.Tensor, weight_OH: torch.Tensor) -> torch.Tensor:
     """Return x @ weight.T [T, O]."""
-    out = np.empty((x_TH.shape[0], weight_OH.shape[0]), np.float32)
-    kernels.product(_floats(x_TH), _bits(weight_OH), out)
-    return _tensor(out, x_TH.dtype)
+    out = x_TH.new_empty((x_TH.shape[0], weight_OH.shape[0]))
+    kernels.product(_beside(x_TH, weight_OH), _bits(weight_OH), _bits(out))
+    return out
+
+
+def absorb_heads(q_TNd: torch.Tensor, weight_NRL: torch.Tensor) -> torch.Tensor:
+    """Return q[t, n] @ (the first d rows of weight[n]) [T, N, L]."""
+    out = q_TNd.new_empty((*q_TNd.shape[:2], weight_NRL.shape[2]))
+    kernels.absorb_heads(_bits(q_TNd), _bits(weight_NRL), _bits(out))
+    return out
+
+
+def expand_heads(latent_TNL: torch.Tensor, weight_NRL: torch.Tensor, first: int) -> torch.Tensor:
+    """Return (the rows of weight[n] from `first` on) @ latent[t, n] [T, N, R - first]."""
+    out = latent_TNL.new_empty((*latent_TNL.shape[:2], weight_NRL.shape[1] - first))
+    kernels.expand_heads(_beside(latent_TNL, weight_NRL), _bits(weight_NRL), first, _bits(out))
+    return out
 
 
 def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
     """`experts.swiglu` of [T, gate | up]."""
-    out = np.empty((gate_up.shape[0], gate_up.shape[1] // 2), np.float32)
-    kernels.swiglu(_floats(gate_up), out)
-    return _tensor(out, gate_up.dtype)
+    out = gate_up.new_empty((gate_up.shape[0], gate_up.shape[1] // 2))
+    kernels.swiglu(_bits(gate_up), _bits(out))
+    return out
 
 
 def routed_experts(
@@ -45,16 +60,16 @@ def routed_experts(
     down_EHI: torch.Tensor,
 ) -> torch.Tensor:
     """`experts.route_to_experts` over SwiGLU experts [T, H]; J = gate | up, 2 I."""
-    out = np.empty(x_TH.shape, np.float32)
+    out = torch.empty_like(x_TH)
     kernels.routed_experts(
-        _floats(x_TH),
+        _beside(x_TH, gate_up_EJH),
         expert_TK.contiguous().numpy(),
         _floats(weight_TK),
         _bits(gate_up_EJH),
         _bits(down_EHI),
-        out,
+        _bits(out),
     )
-    return _tensor(out, x_TH.dtype)
+    return out
 
 
 def route(
@@ -63,16 +78,23 @@ def route(
     bias_E: torch.Tensor,
     num_choices: int,
     *,
+    num_groups: int = 1,
+    num_groups_kept: int = 1,
     is_normalized: bool,
     scaling: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the experts of highest sigmoid score plus bias, int64 [T, K], and float32 weights."""
+    """Return the experts of highest sigmoid score plus bias, int64 [T, K], and float32 weights.
+
+    Those of `num_groups_kept` groups only: where the two best sum highest.
+    """
     expert = np.empty((x_TH.shape[0], num_choices), np.int64)
     factor = np.empty(expert.shape, np.float32)
     kernels.route(
-        _floats(x_TH),
+        _bits(x_TH),
         _floats(weight_EH),
         _floats(bias_E),
+        num_groups,
+        num_groups_kept,
         np.float32(scaling),
         is_normalized,
         expert,
@@ -83,9 +105,9 @@ def route(
 
 def rms_norm(x_TH: torch.Tensor, weight_H: torch.Tensor, eps: float) -> torch.Tensor:
     """Return x / sqrt(mean(x**2) + eps) * weight, rounded once."""
-    out = np.empty(x_TH.shape, np.float32)
-    kernels.rms_norm(_floats(x_TH), _bits(weight_H), np.float32(eps), out)
-    return _tensor(out, x_TH.dtype)
+    out = x_TH.new_empty(x_TH.shape)
+    kernels.rms_norm(_bits(x_TH), _bits(weight_H), np.float32(eps), _bits(out))
+    return out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +127,13 @@ def decode_attention(
     scale: float,
     out_TNL: torch.Tensor,
 ) -> None:
-    """Write the float32 latent sums of the sequences' rows; one that reads nothing gets exactly 0.
+    """Write the latent sums of the sequences' rows; one that reads nothing gets exactly 0.
 
     position_TK: what each row sees, int64 in any order, -1 for nothing; None for all of `read_len_S`.
     """
     num_rows = q_TNC.shape[0]
     is_done = kernels.decode_attention(
-        _floats(q_TNC),
+        _beside(q_TNC, pool),
         _slots(pool),
         rows.row_S,
         rows.page_table_SP,
@@ -119,9 +141,31 @@ def decode_attention(
         np.empty((num_rows, 0), np.int64) if position_TK is None else position_TK.numpy(),
         pool.shape[1],
         np.float32(scale),
-        out_TNL.numpy(),
+        _bits(out_TNL),
     )
     _require_pages(is_done)
+
+
+def chunk_attention(
+    q_TND: torch.Tensor,
+    key_MKD: torch.Tensor,
+    value_MKV: torch.Tensor,
+    bias_TK: torch.Tensor | None,
+    scale: float,
+    value_dim: int,
+) -> torch.Tensor:
+    """Return attention's sums [T, N, value_dim] of the last T of K tokens, each seeing all up to it.
+
+    M is N, or 1 where all heads share keys and values, of which the first `value_dim` are summed.
+    bias_TK: float32, added to scores before they are scaled. q, key and value are of one dtype, so
+    is the result.
+    """
+    out = q_TND.new_empty((*q_TND.shape[:2], value_dim))
+    bias = np.empty((0, 0), np.float32) if bias_TK is None else _floats(bias_TK)
+    kernels.chunk_attention(
+        _bits(q_TND), _bits(key_MKD), _bits(value_MKV), bias, np.float32(scale), _bits(out)
+    )
+    return out
 
 
 def index_scores(
@@ -133,7 +177,7 @@ def index_scores(
     """
     out = np.empty((len(rows.row_S), rows.read_len_S.max()), np.float32)
     is_done = kernels.index_scores(
-        _floats(q_TJD),
+        _beside(q_TJD, pool),
         _floats(weight_TJ) * np.float32(q_TJD.shape[-1] ** -0.5),
         _slots(pool),
         rows.row_S,
@@ -160,19 +204,21 @@ def _floats(x: torch.Tensor) -> Floats:
     return floats
 
 
-def _bits(weight: torch.Tensor) -> NDArray[np.float32] | NDArray[np.uint16]:
-    """Return a float32 or BF16 tensor's memory as the kernels read it."""
-    if weight.dtype == torch.bfloat16:
-        bits: NDArray[np.uint16] = weight.detach().contiguous().view(torch.uint16).numpy()
-        return bits
-    return _floats(weight)
+def _bits(x: torch.Tensor) -> Bits:
+    """Return a float32 or BF16 tensor's memory as the kernels read it; a copy if it has gaps."""
+    if x.requires_grad:
+        x = x.detach()
+    # to the compiler an array with gaps is another type
+    x = x.contiguous()
+    bits: Bits = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
+    return bits
 
 
-def _slots(pool: torch.Tensor) -> NDArray[np.float32] | NDArray[np.uint16]:
+def _beside(x: torch.Tensor, weight: torch.Tensor) -> Bits:
+    """Return `x` as it is multiplied by `weight`: as BF16 only if both are."""
+    return _bits(x) if weight.dtype == torch.bfloat16 else _floats(x)
+
+
+def _slots(pool: torch.Tensor) -> Bits:
     """Return a pool [pages + 1, page size, C] as slots [slots, C]."""
     return _bits(pool.view(-1, pool.shape[-1]))
-
-
-def _tensor(out: Floats, dtype: torch.dtype) -> torch.Tensor:
-    tensor = torch.from_numpy(out)
-    return tensor if dtype == torch.float32 else tensor.to(dtype)

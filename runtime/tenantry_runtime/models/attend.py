@@ -9,6 +9,7 @@ C = L + rope cached values, K chosen positions or gathered rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -30,6 +31,9 @@ from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.cache.paged import PagedCache
 
 from .linear import HeadMaps
+
+MAX_EXPANDED_VALUES = 2**24
+"""Of the heads' keys and values that a chunk makes at a time: 32 MB in BF16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +119,11 @@ class PagedAttend:
             self._compiled = _decode_rows(decoding, checked)
         elif decoding:
             self._groups = _decode_groups(decoding, len(spans), checked, page_tokens)
-        self._chunks = [Chunk.of(span, checked, page_tokens) for span in others]
+        compiles = is_compiled("attention", cache.latent_N[0], deterministic=deterministic)
+        self._chunks = [
+            Chunk.of(span, checked, page_tokens, is_compiled=compiles) for span in others
+        ]
+        self._num_parts = len(spans)
 
     def select(self, layer: int, rows: IndexRows) -> ChosenPositions | None:
         keys = self._cache.index_keys[layer]
@@ -134,17 +142,40 @@ class PagedAttend:
         for chunk in self._chunks:
             q_TJD, weight_TJ = rows.q_TJD[chunk.rows], rows.weight_TJ[chunk.rows]
             score = index_scores(q_TJD, weight_TJ, gather_rows(keys, chunk.slot_K))
-            chosen[chunk.rows] = _top_positions(score + chunk.bias_TK, rows.top_k)
+            chosen[chunk.rows] = _top_positions(score + chunk.bias(None), rows.top_k)
         return ChosenPositions(chosen)
 
     def attend(self, layer: int, rows: AttentionRows, selection: Selection | None) -> torch.Tensor:
         pool = self._cache.latent_N[layer]
         append_rows(pool, self._write_slot_T, torch.cat((rows.latent_TL, rows.k_rope_Tr), -1))
+        chosen = selection.position_TK if isinstance(selection, ChosenPositions) else None
+        expanded: list[Chunk] = []
+        absorbed: list[Chunk] = []
+        for chunk in self._chunks:
+            is_expanded = chunk.is_compiled and chunk.expands(rows)
+            (expanded if is_expanded else absorbed).append(chunk)
+        if expanded and len(expanded) == self._num_parts:
+            value_TNV = rows.q_nope_TNd.new_zeros(
+                *rows.q_nope_TNd.shape[:2], rows.head_maps.value_NVL.shape[1]
+            )
+        else:
+            value_TNV = self._attend_latents(pool, rows, chosen, absorbed)
+        for chunk in expanded:
+            value_TNV[chunk.rows] = _expand_and_attend(pool, rows, chunk, chosen)
+        return value_TNV
+
+    def _attend_latents(
+        self,
+        pool: torch.Tensor,
+        rows: AttentionRows,
+        chosen: torch.Tensor | None,
+        chunks: Sequence[Chunk],
+    ) -> torch.Tensor:
+        """Return the values of all rows but other chunks', through sums in the latent space."""
         maps = rows.head_maps
         q_TNC = torch.cat((maps.absorb(rows.q_nope_TNd), rows.q_rope_TNr), -1)
         latent_dim = rows.latent_TL.shape[-1]
-        chosen = selection.position_TK if isinstance(selection, ChosenPositions) else None
-        out_TNL = torch.zeros(*q_TNC.shape[:2], latent_dim, device=pool.device)
+        out_TNL = q_TNC.new_zeros(*q_TNC.shape[:2], latent_dim)
         if self._compiled is not None:
             cpu.decode_attention(q_TNC, pool, self._compiled, chosen, rows.scale, out_TNL)
         for group in self._groups:
@@ -152,18 +183,45 @@ class PagedAttend:
             if chosen is not None:
                 slot, bias = group.narrowed(chosen[group.rows])
             kv = gather_rows(pool, slot)
-            out_TNL[group.rows] = decode_attention(
-                q_TNC[group.rows], kv, bias, rows.scale, latent_dim
+            sums = decode_attention(q_TNC[group.rows], kv, bias, rows.scale, latent_dim)
+            out_TNL[group.rows] = sums.to(out_TNL.dtype)
+        for chunk in chunks:
+            q, kv = q_TNC[chunk.rows], gather_rows(pool, chunk.slot_K)
+            if chunk.is_compiled:
+                bias_TK = chunk.chosen_bias(chosen)
+                kv_1KC = kv.to(q.dtype)[None]
+                out_TNL[chunk.rows] = cpu.chunk_attention(
+                    q, kv_1KC, kv_1KC, bias_TK, rows.scale, latent_dim
+                )
+            else:
+                bias_TK = chunk.bias(chosen)
+                sums = prefill_attention(q, kv, bias_TK, rows.scale, latent_dim)
+                out_TNL[chunk.rows] = sums.to(out_TNL.dtype)
+        return maps.expand(out_TNL)
+
+
+def _expand_and_attend(
+    pool: torch.Tensor, rows: AttentionRows, chunk: Chunk, chosen: torch.Tensor | None
+) -> torch.Tensor:
+    """Return a chunk's values [T, N, V] through keys and values of each head."""
+    latent_dim = rows.latent_TL.shape[-1]
+    kv_KC = gather_rows(pool, chunk.slot_K).to(rows.latent_TL.dtype)
+    bias_TK = chunk.chosen_bias(chosen)
+    q_TND = torch.cat((rows.q_nope_TNd[chunk.rows], rows.q_rope_TNr[chunk.rows]), -1)
+    num_heads, width, _ = rows.head_maps.dims
+    step = max(MAX_EXPANDED_VALUES // (width * kv_KC.shape[0]), 1)
+    values = []
+    for first in range(0, num_heads, step):
+        heads = slice(first, first + step)
+        key_NKd, value_NKV = rows.head_maps.keys_and_values(kv_KC[:, :latent_dim], heads)
+        rope_NKr = kv_KC[:, latent_dim:].expand(len(key_NKd), -1, -1)
+        key_NKD = torch.cat((key_NKd, rope_NKr), -1)
+        values.append(
+            cpu.chunk_attention(
+                q_TND[:, heads], key_NKD, value_NKV, bias_TK, rows.scale, value_NKV.shape[-1]
             )
-        for chunk in self._chunks:
-            bias = chunk.bias_TK
-            if chosen is not None:
-                bias = bias + _chosen_bias(chosen[chunk.rows], bias.shape[1])
-            kv = gather_rows(pool, chunk.slot_K)
-            out_TNL[chunk.rows] = prefill_attention(
-                q_TNC[chunk.rows], kv, bias, rows.scale, latent_dim
-            )
-        return maps.expand(out_TNL.to(rows.latent_TL.dtype))
+        )
+    return values[0] if len(values) == 1 else torch.cat(values, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,20 +247,45 @@ class Chunk:
 
     rows: slice
     slot_K: torch.Tensor
-    bias_TK: torch.Tensor
+    is_compiled: bool
 
     @classmethod
-    def of(cls, span: Span, checked: CheckedBatch, page_tokens: int) -> Chunk:
-        device = checked.page_table_SL.device
-        position_K = torch.arange(span.read_len, device=device)
-        last_T = torch.arange(
-            span.read_len - (span.stop - span.start), span.read_len, device=device
-        )
+    def of(cls, span: Span, checked: CheckedBatch, page_tokens: int, *, is_compiled: bool) -> Chunk:
+        position_K = torch.arange(span.read_len, device=checked.page_table_SL.device)
         return cls(
             rows=slice(span.start, span.stop),
             slot_K=slots_of(checked.page_table_SL[span.sequence], position_K, page_tokens),
-            bias_TK=_bias(position_K <= last_T[:, None]),
+            is_compiled=is_compiled,
         )
+
+    def bias(self, chosen_TK: torch.Tensor | None) -> torch.Tensor:
+        """Return float32 [T, K]: 0 where a row sees a token, -inf where not."""
+        num_keys, device = len(self.slot_K), self.slot_K.device
+        first = num_keys - (self.rows.stop - self.rows.start)
+        position_K = torch.arange(num_keys, device=device)
+        bias_TK = _bias(position_K <= position_K[first:, None])
+        chosen = self.chosen_bias(chosen_TK)
+        return bias_TK if chosen is None else bias_TK + chosen
+
+    def chosen_bias(self, chosen_TK: torch.Tensor | None) -> torch.Tensor | None:
+        """Return the choice alone as `bias` does; None where everything is chosen."""
+        if chosen_TK is None:
+            return None
+        return _chosen_bias(chosen_TK[self.rows], len(self.slot_K))
+
+    def expands(self, rows: AttentionRows) -> bool:
+        """Return whether keys and values of each head take fewer products than absorbed queries.
+
+        For every pair of row and token those are narrower; but they are made for every token, where
+        absorbing is for every row.
+        """
+        num_rows: int = self.rows.stop - self.rows.start
+        num_keys = len(self.slot_K)
+        _, width, latent_dim = rows.head_maps.dims
+        rope_dim = rows.k_rope_Tr.shape[-1]
+        expanding = num_keys * width * (latent_dim + num_rows) + num_rows * num_keys * rope_dim
+        absorbing = num_rows * (width * latent_dim + num_keys * (2 * latent_dim + rope_dim))
+        return expanding < absorbing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,12 +77,14 @@ class Router:
     def __call__(self, x_TH: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return chosen experts int64 [T, K] and their float32 weights [T, K]."""
         has_groups = self.config.num_groups > 1
-        if not has_groups and is_compiled("router", x_TH, deterministic=self.deterministic):
+        if is_compiled("router", x_TH, deterministic=self.deterministic):
             return cpu.route(
                 x_TH,
                 self.weight_EH,
                 self.bias_E,
                 self.config.num_experts_per_token,
+                num_groups=self.config.num_groups,
+                num_groups_kept=self.config.num_groups_per_token,
                 is_normalized=self.config.normalize_weights,
                 scaling=self.config.routed_scaling,
             )

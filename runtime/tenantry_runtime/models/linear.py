@@ -104,17 +104,38 @@ class HeadMaps:
     def __init__(
         self, weight_NRL: torch.Tensor, key_dim: int, *, deterministic: bool = False
     ) -> None:
+        self._weight = weight_NRL
         self.key_NdL = weight_NRL[:, :key_dim]
         self.value_NVL = weight_NRL[:, key_dim:]
         self._deterministic = deterministic
 
+    @property
+    def dims(self) -> tuple[int, int, int]:
+        """N, d + V, L."""
+        num_heads, width, latent_dim = self._weight.shape
+        return num_heads, width, latent_dim
+
     def absorb(self, q_TNd: torch.Tensor) -> torch.Tensor:
         """Return queries in the latent space [T, N, L]."""
+        if is_compiled("absorb", q_TNd, deterministic=self._deterministic):
+            return cpu.absorb_heads(q_TNd, self._weight)
         return self._apply(self._absorb, q_TNd)
 
     def expand(self, latent_TNL: torch.Tensor) -> torch.Tensor:
         """Return values per head [T, N, V] of latent sums."""
+        if is_compiled("expand", latent_TNL, deterministic=self._deterministic):
+            return cpu.expand_heads(latent_TNL, self._weight, self.key_NdL.shape[1])
         return self._apply(self._expand, latent_TNL)
+
+    def keys_and_values(
+        self, latent_KL: torch.Tensor, heads: slice
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return some heads' keys [heads, K, d] and values [heads, K, V] of cached latents."""
+        weight_NRL = self._weight[heads]
+        rows_KR = linear(latent_KL, weight_NRL.flatten(0, 1))
+        both_NKR = rows_KR.view(-1, *weight_NRL.shape[:2]).transpose(0, 1)
+        key_dim = self.key_NdL.shape[1]
+        return both_NKR[..., :key_dim], both_NKR[..., key_dim:]
 
     def _apply(self, product: Linear, x: torch.Tensor) -> torch.Tensor:
         return in_row_tiles(product, x) if self._deterministic else product(x)

@@ -13,13 +13,15 @@ from .decoder import Decoder
 
 
 def warm_up(decoder: Decoder, cache: PagedCache) -> None:
-    """Run what a decode step and a prefill chunk run, before any page is in use; write to no page.
+    """Run what a decode step and prefill chunks run, before any page is in use; write to no page.
 
-    Both read enough for sparse attention to choose. The first page stands in for all that they read.
+    A chunk that sees itself alone and one that sees much more attend in different ways, and the
+    latter, like the decode step, reads enough for sparse attention to choose. The first page stands
+    in for all that they read.
     """
     indexer = decoder.config.indexer
-    read_len = 1 + (indexer.top_k if indexer else 1)
-    for lengths in ((1, 1), (2,)):
+    longest = max(PAGE_TOKENS, 1 + (indexer.top_k if indexer else 0))
+    for lengths, read_len in (((1, 1), longest), ((2,), longest), ((2,), 2)):
         decoder.logits(
             decoder.forward(_batch(lengths, cache), _pages(lengths, read_len, cache), cache)
         )

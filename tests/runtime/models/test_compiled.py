@@ -15,14 +15,17 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=[
 
 
 def logits_of_all(run: PagedRun, tiny: TinyCheckpoint) -> list[torch.Tensor]:
-    """Read all prompts side by side: a chunk of each, then all token by token."""
+    """Read all prompts side by side: a long and a short chunk of each, then all token by token."""
     sequences = [PagedSequence() for _ in tiny.answers]
     prompts = [answer.token_ids for answer in tiny.answers]
     pieces = [
         [logits]
         for logits in run.step([(s, p[:40]) for s, p in zip(sequences, prompts, strict=True)])
     ]
-    for at in range(40, max(map(len, prompts))):
+    short = run.step([(s, p[40:42]) for s, p in zip(sequences, prompts, strict=True)])
+    for n, logits in enumerate(short):
+        pieces[n].append(logits)
+    for at in range(42, max(map(len, prompts))):
         going = [n for n, prompt in enumerate(prompts) if at < len(prompt)]
         step = run.step([(sequences[n], prompts[n][at : at + 1]) for n in going])
         for n, logits in zip(going, step, strict=True):
