@@ -25,8 +25,10 @@ $(VENV)/.torch: constraints.txt
 	$(PIP_INSTALL) torch
 	touch $@
 
+# compiles the CPU's kernels too, lest the first start do it
 $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	$(PIP_INSTALL) --editable '.[runtime]'
+	python -m tenantry_runtime.models.compile_ahead runtime/tenantry_runtime/checkpoints/*
 	touch $@
 
 $(VENV)/.development: $(VENV)/.torch pyproject.toml

@@ -269,7 +269,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], Patch]] = {
     "K2's first beta for its later ones": (("kimi_k2", "kimi_k25"), yarn_is(beta_fast=1.0)),
     "K2.5's betas for K2": (("kimi_k2_thinking",), yarn_is(beta_fast=32.0)),
     "YaRN's factor of another model": (("kimi_k2_thinking",), yarn_is(factor=64.0)),
-    "mscale forgotten": (("kimi_k2",), replaced(rope, "attention_scale", plain_scale)),
+    "mscale forgotten": (("kimi_k2",), replaced(layers, "attention_scale", plain_scale)),
     "mscale on cos and sin as well": (
         ("kimi_k2",),
         replaced(decoder, "rotation", mscale_on_cos_and_sin),

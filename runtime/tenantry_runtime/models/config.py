@@ -111,13 +111,6 @@ class ModelConfig:
         return self.kv_lora_rank + self.rope_dim
 
     @property
-    def softmax_scale(self) -> float:
-        """Of attention scores, YaRN's correction included."""
-        from .rope import attention_scale
-
-        return attention_scale(self.nope_dim + self.rope_dim, self.rope)
-
-    @property
     def index_layers(self) -> tuple[int, ...]:
         """Layers with an index-key cache."""
         if self.indexer is None:

@@ -19,7 +19,7 @@ from tenantry_kernels.experts import swiglu
 from .attend import Attend, AttentionRows, IndexRows, Selection
 from .config import IndexerConfig, ModelConfig, MoeConfig
 from .linear import Experts, HeadMaps, Linear, Part, WeightSource, in_row_tiles
-from .rope import rotate
+from .rope import attention_scale, rotate
 
 INDEX_NORM_EPS = 1e-6
 """Of the index keys' LayerNorm in every GLM-5.x model (its modeling code; not in config.json)."""
@@ -245,7 +245,7 @@ class Attention:
             output=source.linear(output, config.num_heads * config.value_dim, "columns"),
             indexer=Indexer.build(source, f"{prefix}.indexer", config) if has_indexer else None,
             config=config,
-            scale=config.softmax_scale,
+            scale=attention_scale(config.nope_dim + config.rope_dim, config.rope),
         )
 
     def __call__(

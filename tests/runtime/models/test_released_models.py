@@ -26,7 +26,7 @@ from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.models.config import ModelConfig
 from tenantry_runtime.models.decoder import Decoder
 from tenantry_runtime.models.loader import load_config
-from tenantry_runtime.models.rope import inverse_frequencies
+from tenantry_runtime.models.rope import attention_scale, inverse_frequencies
 
 EXACT = Path(__file__).resolve().parents[4] / "shared" / "reference" / "configs"
 
@@ -128,7 +128,9 @@ def test_bytes_per_page_are_those_that_pages_take(tmp_path: Path) -> None:
 def test_attention_scores_have_the_published_scale(
     tmp_path: Path, config: dict[str, Any], scale: float
 ) -> None:
-    assert described(config, tmp_path).softmax_scale == pytest.approx(scale, abs=5e-7)
+    model = described(config, tmp_path)
+    found = attention_scale(model.nope_dim + model.rope_dim, model.rope)
+    assert found == pytest.approx(scale, abs=5e-7)
 
 
 @pytest.mark.parametrize(
