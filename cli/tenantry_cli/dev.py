@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
+
+from .installed import RuntimeNotInstalled, require_packages
 
 # `serve` starts the processes that import these; better to say at once what they would miss
 RUNTIME_PACKAGES = ("torch", "grpc", "granian", "starlette", "sqlalchemy", "safetensors")
@@ -46,21 +47,11 @@ def dev(
 
     Its credentials are left where the SDK and `workerctl ai` find them.
     """
-    missing = [name for name in RUNTIME_PACKAGES if find_spec(name) is None]
-    if missing:
-        raise _NotInstalled(missing)
+    require_packages(RUNTIME_PACKAGES)
     try:
         from tenantry_runtime.dev import serve
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("tenantry"):
             raise
-        raise _NotInstalled([error.name]) from error
+        raise RuntimeNotInstalled([error.name]) from error
     ctx.exit(serve(host=host, port=port, state_dir=state_dir, catalog=catalog, demo=demo))
-
-
-class _NotInstalled(click.ClickException):
-    def __init__(self, missing: list[str]) -> None:
-        super().__init__(
-            f"the runtime is not installed ({', '.join(missing)} missing); "
-            "run: pip install 'tenantry[runtime]'"
-        )

@@ -16,6 +16,7 @@ import click
 
 from .ai import ai
 from .dev import dev
+from .models import models
 
 INTERRUPTED = 130
 
@@ -66,3 +67,4 @@ def main() -> None:
 
 main.add_command(ai)
 main.add_command(dev)
+main.add_command(models)

@@ -29,7 +29,20 @@ def models_table(models: Sequence[Model]) -> str:
         )
         for model in models
     ]
-    return _columns([header, *rows], right_aligned={1, 2, 3, 4})
+    return columns([header, *rows], right_aligned={1, 2, 3, 4})
+
+
+def columns(rows: Sequence[tuple[str, ...]], *, right_aligned: set[int]) -> str:
+    """Return rows of as many cells each as lines; `right_aligned` holds columns by number."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if index in right_aligned else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _features(model: Model) -> list[str]:
@@ -50,15 +63,3 @@ def _price(model: Model, unit: str) -> str:
                 if fields.get("unit") == unit:
                     return f"${fields.get('price')}"
     return "-"
-
-
-def _columns(rows: Sequence[tuple[str, ...]], *, right_aligned: set[int]) -> str:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(
-            cell.rjust(width) if index in right_aligned else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)

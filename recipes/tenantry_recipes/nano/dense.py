@@ -33,8 +33,10 @@ class DocumentMasks:
 class DenseAttend:
     """The `Attend` seam over documents `cu_len[i]:cu_len[i+1]`.
 
-    With `learn_index`, `index_losses` collects, per layer with an indexer, the KL divergence from
-    its scores to the attention that the layer really paid (DeepSeek-V3.2 report, section 2.1).
+    With `learn_index`, `index_losses` collects, per layer, the KL divergence from its indexer's scores
+    to the attention that the layer really paid (DeepSeek-V3.2 report, section 2.1). A layer that
+    shares the choice of an earlier one teaches that one's indexer: else the choice would lack what
+    only the later layer looks for.
     With `is_sparse`, attention sees only what the indexer chose.
     """
 
@@ -84,7 +86,6 @@ class DenseAttend:
         ]
         if self._learn_index and self._index_rows is not None:
             self._learn(self._index_rows, query.detach(), key.detach(), rows.scale)
-        self._index_rows = None
         return torch.cat(outputs, 1).transpose(0, 1)
 
     def _mask(self, rows: IndexRows, start: int, stop: int) -> torch.Tensor | None:
