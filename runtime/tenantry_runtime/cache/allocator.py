@@ -3,14 +3,15 @@
 | state | leaves when |
 |---|---|
 | free | reserved: gets the next generation and its owner as its tag |
-| private | its lease is released |
+| private | its lease is released, or shares it |
+| shared | it is retired, when no lease reads it |
 | quiescing | the step that may still touch it is known finished: then free |
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -47,10 +48,36 @@ class PageState(IntEnum):
     """The holder of its lease."""
     QUIESCING = 2
     """Nobody new; a launched step may still read or write it."""
+    SHARED = 3
+    """Leases of its owner, to read."""
+
+
+class SharedPage:
+    """A page that leases of its owner may read and nobody may write, from `share` to `retire`."""
+
+    __slots__ = ("last_read", "num_readers", "ref")
+
+    def __init__(self, ref: PageRef) -> None:
+        self.ref = ref
+        self.num_readers = 0
+        """Leases that name it."""
+        self.last_read: Fence = 0
+        """The last step that may read it for a lease that is gone."""
+
+    def enter(self) -> None:
+        self.num_readers += 1
+
+    def leave(self, after: Fence) -> None:
+        assert self.num_readers > 0, f"page {self.ref.index} has no reader that could leave"
+        self.num_readers -= 1
+        self.last_read = max(self.last_read, after)
 
 
 class Lease:
-    """Pages of one sequence in logical order. The allocator changes it; its holder reads it."""
+    """Pages of one sequence in logical order. The allocator changes it; its holder reads it.
+
+    Some may be shared: the lease is then one of their readers.
+    """
 
     __slots__ = ("indices", "owner", "pool", "tags")
 
@@ -71,6 +98,9 @@ class Lease:
             for index, tag in zip(self.indices, self.tags, strict=True)
         ]
 
+    def ref(self, position: int) -> PageRef:
+        return PageRef(PageIndex(self.indices[position]), Tag(self.tags[position]))
+
     def extend(self, num_pages: int) -> None:
         """Append fresh pages; the pool must have them free."""
         self.pool.extend(self, num_pages)
@@ -83,6 +113,7 @@ class PageStatistics:
     num_pages: int
     num_free: int
     num_private: int
+    num_shared: int
     num_quiescing: int
     num_leases: int
 
@@ -101,6 +132,7 @@ class PageAllocator:
         self._tags = [Tag(0)] * num_pages
         self._generation = 0
         self._leases: set[Lease] = set()
+        self._shared: dict[PageIndex, SharedPage] = {}
         self._quiescing: deque[tuple[Fence, array[int]]] = deque()
         self._num_quiescing = 0
         self._finished: Fence = 0
@@ -139,14 +171,62 @@ class PageAllocator:
         """Give the pages back; they become free when step `after` is known finished."""
         assert lease in self._leases, "the lease has been released or transferred"
         self._leases.remove(lease)
-        if after <= self._finished:
-            self._free_all(lease.indices)
-            return
-        assert not self._quiescing or self._quiescing[-1][0] <= after, "fences must not go back"
-        for index in lease.indices:
-            self._states[index] = PageState.QUIESCING
-        self._quiescing.append((after, lease.indices))
-        self._num_quiescing += len(lease.indices)
+        shared = [self._shared[PageIndex(i)] for i in lease.indices if i in self._shared]
+        private = lease.indices
+        if shared:
+            private = array("q", (i for i in lease.indices if i not in self._shared))
+        self._quiesce(private, after)
+        # the deepest first: of one sequence's pages it is the first that may go
+        for page in reversed(shared):
+            page.leave(after)
+
+    def share(self, lease: Lease, first: int, pages: Sequence[SharedPage]) -> None:
+        """Freeze the lease's private pages from position `first` on, all of them or none.
+
+        The lease goes on as their first reader.
+        """
+        assert lease in self._leases, "the lease has been released or transferred"
+        for position, page in enumerate(pages, first):
+            index = page.ref.index
+            assert page.ref == lease.ref(position), "the page is not at that position"
+            assert page.ref.tag == self._tags[index], "the lease is not the page's holder"
+            assert self._states[index] is PageState.PRIVATE, f"page {index} is not private"
+        for page in pages:
+            self._states[page.ref.index] = PageState.SHARED
+            self._shared[page.ref.index] = page
+            page.enter()
+
+    def read(self, owner: OwnerSlot, pages: Sequence[SharedPage]) -> Lease:
+        """Return a lease that begins with shared pages of its owner, as their reader."""
+        for page in pages:
+            assert self._shared.get(page.ref.index) is page, f"page {page.ref.index} is not shared"
+            assert owner_of(page.ref.tag) == owner, f"page {page.ref.index} is another owner's"
+        lease = Lease(self, owner)
+        self._leases.add(lease)
+        for page in pages:
+            lease.indices.append(page.ref.index)
+            lease.tags.append(page.ref.tag)
+            page.enter()
+        return lease
+
+    def retire(self, page: SharedPage) -> None:
+        """Give a shared page back; it becomes free when all steps that read it are finished."""
+        index = page.ref.index
+        assert self._shared.get(index) is page, f"page {index} is not shared, or has been retired"
+        assert not page.num_readers, f"page {index} has {page.num_readers} readers"
+        del self._shared[index]
+        after = page.last_read
+        if after > self._finished and self._quiescing:
+            # its last reader may have left before the queue's last page: it waits no less
+            after = max(after, self._quiescing[-1][0])
+        self._quiesce(array("q", [index]), after)
+
+    def state_of(self, index: PageIndex) -> PageState:
+        return self._states[index]
+
+    @property
+    def shared_pages(self) -> list[SharedPage]:
+        return list(self._shared.values())
 
     def completed(self, step: Fence) -> None:
         """Learn that no step up to `step` will touch a page any more."""
@@ -161,21 +241,24 @@ class PageAllocator:
         return PageStatistics(
             num_pages=num_pages,
             num_free=len(self._free),
-            num_private=num_pages - len(self._free) - self._num_quiescing,
+            num_private=num_pages - len(self._free) - len(self._shared) - self._num_quiescing,
+            num_shared=len(self._shared),
             num_quiescing=self._num_quiescing,
             num_leases=len(self._leases),
         )
 
     def audit(self) -> list[str]:
         """Walk every page, lease and list; return what does not add up. O(pages)."""
-        leased = [index for lease in self._leases for index in lease.indices]
+        leased = [PageIndex(index) for lease in self._leases for index in lease.indices]
+        private = [index for index in leased if index not in self._shared]
         quiescing = [index for _, indices in self._quiescing for index in indices]
         findings = [
             *self._misplaced(self._free, PageState.FREE),
-            *self._misplaced(leased, PageState.PRIVATE),
+            *self._misplaced(private, PageState.PRIVATE),
+            *self._misplaced(self._shared, PageState.SHARED),
             *self._misplaced(quiescing, PageState.QUIESCING),
         ]
-        held = sorted([*self._free, *leased, *quiescing])
+        held = sorted([*self._free, *private, *self._shared, *quiescing])
         if held != list(range(len(self._states))):
             findings.append(f"{len(self._states)} pages exist, but those held are {held}")
         if len(quiescing) != self._num_quiescing:
@@ -186,7 +269,7 @@ class PageAllocator:
             for ref in lease.refs
             if ref.tag != self._tags[ref.index]
         )
-        return findings
+        return [*findings, *self._misread(Counter(leased))]
 
     def _acquire(self, owner: OwnerSlot) -> PageRef:
         index = self._free.pop()
@@ -195,6 +278,16 @@ class PageAllocator:
         self._states[index] = PageState.PRIVATE
         self._tags[index] = tag
         return PageRef(index, tag)
+
+    def _quiesce(self, indices: array[int], after: Fence) -> None:
+        if after <= self._finished:
+            self._free_all(indices)
+            return
+        assert not self._quiescing or self._quiescing[-1][0] <= after, "fences must not go back"
+        for index in indices:
+            self._states[index] = PageState.QUIESCING
+        self._quiescing.append((after, indices))
+        self._num_quiescing += len(indices)
 
     def _free_all(self, indices: Iterable[int]) -> None:
         for index in indices:
@@ -207,6 +300,26 @@ class PageAllocator:
             for index in indices
             if self._states[index] is not state
         ]
+
+    def _misread(self, num_leases: Counter[PageIndex]) -> list[str]:
+        findings = [
+            f"page {index} has {num_leases[index]} readers, counted {page.num_readers}"
+            for index, page in self._shared.items()
+            if page.num_readers != num_leases[index]
+        ]
+        findings.extend(
+            f"page {index} is shared with tag {page.ref.tag:#x} but has {self._tags[index]:#x}"
+            for index, page in self._shared.items()
+            if page.ref.tag != self._tags[index]
+        )
+        findings.extend(
+            f"page {index} of owner {owner_of(self._shared[index].ref.tag)} is read by a lease "
+            f"of owner {lease.owner}"
+            for lease in self._leases
+            for index in map(PageIndex, lease.indices)
+            if index in self._shared and owner_of(self._shared[index].ref.tag) != lease.owner
+        )
+        return findings
 
 
 def make_tag(owner: OwnerSlot, generation: int) -> Tag:

@@ -1,0 +1,206 @@
+"""One tenant's completed pages in one pool, found by the tokens in them and before them.
+
+| a page of the tree | is evicted |
+|---|---|
+| has readers | never |
+| has none, but children | after its children |
+| has neither: a leaf that nobody reads | in the order in which their last readers left |
+
+No torch, no device. A lookup visits the pages that it finds and one more.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tenantry_runtime.core import PAGE_TOKENS
+
+from .allocator import Fence, Lease, PageAllocator, PageRef, PageState, SharedPage
+from .owners import OwnerSlot
+from .prefix_order import RecencyOrder
+
+PAGE_KEY_BYTES = PAGE_TOKENS * array("i").itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insertion:
+    """What became of the pages that were offered to a tree."""
+
+    num_inserted: int
+    """Pages of the lease that are shared from now on."""
+    duplicates: tuple[int, ...]
+    """Positions at which the tree holds another page of the same tokens: the lease's own stay private."""
+
+
+class PrefixNode(SharedPage):
+    """A page in its tree, below the page of the tokens before it."""
+
+    __slots__ = ("children", "last_use", "parent", "tokens", "tree")
+
+    def __init__(
+        self, tree: PrefixTree, parent: PrefixNode | None, tokens: bytes, ref: PageRef
+    ) -> None:
+        """`tokens` as `page_keys` has them; `ref` as the lease acquired it that wrote the page."""
+        super().__init__(ref)
+        self.tree = tree
+        self.parent = parent
+        """None for the first page of a prompt."""
+        self.tokens = tokens
+        self.children: dict[bytes, PrefixNode] = {}
+        self.last_use = 0
+        """When its last reader left, by the tree's count of such events."""
+
+    def enter(self) -> None:
+        super().enter()
+        self.tree.page_entered(self)
+
+    def leave(self, after: Fence) -> None:
+        super().leave(after)
+        self.tree.page_left(self)
+
+
+class PrefixTree:
+    """Pages of one owner. Whoever reads them holds a lease; the tree itself holds none."""
+
+    def __init__(
+        self,
+        *,
+        tenant: str,
+        owner: OwnerSlot,
+        pool: PageAllocator,
+        emptied: Callable[[PrefixTree], None],
+    ) -> None:
+        """`emptied` is called whenever the last page has left the tree."""
+        self.tenant = tenant
+        self.owner = owner
+        self.children: dict[bytes, PrefixNode] = {}
+        """The first pages of prompts."""
+        self.evictable: RecencyOrder[PrefixNode] = RecencyOrder()
+        self.num_pages = 0
+        self.num_read = 0
+        """Pages with at least one reader."""
+        self.is_dropped = False
+        self._pool = pool
+        self._emptied = emptied
+        self._num_uses = 0
+
+    @property
+    def num_unread(self) -> int:
+        return self.num_pages - self.num_read
+
+    def match(self, token_ids: Sequence[int]) -> Lease:
+        """Return a lease of the longest known run of pages that leaves a token to compute."""
+        return self._pool.read(self.owner, self._reusable(token_ids))
+
+    def num_cached(self, token_ids: Sequence[int]) -> int:
+        """Return how many tokens `match` would find; nothing is read, no recency changes."""
+        return len(self._reusable(token_ids)) * PAGE_TOKENS
+
+    def insert(self, lease: Lease, token_ids: Sequence[int], num_verified: int) -> Insertion:
+        """Share the lease's full pages among the first `num_verified` tokens: all that are new, or none.
+
+        Pages that the lease read from a tree that has been dropped, and all after them, stay out.
+        """
+        assert not self.is_dropped, "the tenant has been dropped"
+        assert lease.owner == self.owner, f"owner {lease.owner} in the tree of {self.owner}"
+        num_pages = num_verified // PAGE_TOKENS
+        assert num_verified <= len(token_ids) and num_pages <= len(lease)
+        keys = list(page_keys(token_ids, num_pages))
+        known = self._path(keys)
+        fresh = self._branch(known, keys, lease)
+        self._pool.share(lease, len(known), fresh)
+        for node in fresh:
+            self._siblings(node)[node.tokens] = node
+        self.num_pages += len(fresh)
+        if fresh and known:
+            self.evictable.discard(known[-1])
+        return Insertion(
+            num_inserted=len(fresh),
+            duplicates=tuple(
+                i for i, node in enumerate(known) if node.ref.index != lease.indices[i]
+            ),
+        )
+
+    def evict(self, num_pages: int) -> int:
+        """Retire up to `num_pages` leaves that nobody reads; return how many there were."""
+        num_evicted = 0
+        while num_evicted < num_pages and self.evictable:
+            self._remove(self.evictable.pop())
+            num_evicted += 1
+        return num_evicted
+
+    def drop(self) -> None:
+        """Take no more insertions; retire what nobody reads now, and the rest as readers leave."""
+        self.is_dropped = True
+        self.evict(self.num_pages)
+
+    def page_entered(self, node: PrefixNode) -> None:
+        """Learn that a page got a reader."""
+        if node.num_readers == 1:
+            self.num_read += 1
+            self.evictable.discard(node)
+
+    def page_left(self, node: PrefixNode) -> None:
+        """Learn that a page lost a reader."""
+        if node.num_readers:
+            return
+        self.num_read -= 1
+        self._num_uses += 1
+        node.last_use = self._num_uses
+        self._offer(node)
+        if self.is_dropped:
+            self.evict(self.num_pages)
+
+    def _reusable(self, token_ids: Sequence[int]) -> list[PrefixNode]:
+        # the last token is always computed: what follows it is what the request asks for
+        return self._path(page_keys(token_ids, (len(token_ids) - 1) // PAGE_TOKENS))
+
+    def _path(self, keys: Iterable[bytes]) -> list[PrefixNode]:
+        path: list[PrefixNode] = []
+        children = self.children
+        for key in keys:
+            # the key is the tokens themselves, so equal hashes alone are no match
+            node = children.get(key)
+            if node is None:
+                break
+            path.append(node)
+            children = node.children
+        return path
+
+    def _branch(
+        self, known: Sequence[PrefixNode], keys: Sequence[bytes], lease: Lease
+    ) -> list[PrefixNode]:
+        branch: list[PrefixNode] = []
+        parent = known[-1] if known else None
+        for position in range(len(known), len(keys)):
+            ref = lease.ref(position)
+            if self._pool.state_of(ref.index) is PageState.SHARED:
+                break
+            parent = PrefixNode(self, parent, keys[position], ref)
+            branch.append(parent)
+        return branch
+
+    def _siblings(self, node: PrefixNode) -> dict[bytes, PrefixNode]:
+        return self.children if node.parent is None else node.parent.children
+
+    def _offer(self, node: PrefixNode) -> None:
+        if not node.num_readers and not node.children:
+            self.evictable.add(node, node.last_use)
+
+    def _remove(self, node: PrefixNode) -> None:
+        del self._siblings(node)[node.tokens]
+        self.num_pages -= 1
+        self._pool.retire(node)
+        if node.parent is not None:
+            self._offer(node.parent)
+        if not self.num_pages:
+            self._emptied(self)
+
+
+def page_keys(token_ids: Sequence[int], num_pages: int) -> Iterator[bytes]:
+    """Yield the tokens of each page as one comparable value."""
+    for start in range(0, num_pages * PAGE_TOKENS, PAGE_TOKENS):
+        # bytes: a fifth of a tuple's memory, and a hash that no tenant can foresee
+        yield array("i", token_ids[start : start + PAGE_TOKENS]).tobytes()
