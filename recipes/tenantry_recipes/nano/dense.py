@@ -37,7 +37,9 @@ class DenseAttend:
     to the attention that the layer really paid (DeepSeek-V3.2 report, section 2.1). A layer that
     shares the choice of an earlier one teaches that one's indexer: else the choice would lack what
     only the later layer looks for.
-    With `is_sparse`, attention sees only what the indexer chose.
+    With `is_sparse`, attention sees only what the indexer chose. `answering_T` is true for rows that
+    predict a token of an answer: half of the rows on which the indexer learns are drawn from these,
+    which are few in a long text and the only ones that have to find something in it.
     """
 
     def __init__(
@@ -47,12 +49,14 @@ class DenseAttend:
         learn_index: bool,
         is_sparse: bool,
         generator: torch.Generator,
+        answering_T: torch.Tensor | None = None,
     ) -> None:
         self.index_losses: list[torch.Tensor] = []
         self._documents = list(pairwise(cu_len))
         self._learn_index = learn_index
         self._is_sparse = is_sparse
         self._generator = generator
+        self._answering_T = answering_T
         self._index_rows: IndexRows | None = None
 
     def select(self, layer: int, rows: IndexRows) -> Selection | None:
@@ -108,7 +112,7 @@ class DenseAttend:
         for start, stop in self._documents:
             if stop - start <= rows.top_k // 4:
                 continue
-            offset = torch.randint(0, stop - start, (KL_ROWS,), generator=self._generator)
+            offset = self._learning_rows(start, stop)
             at = slice(start, stop)
             is_future = torch.arange(stop - start) > offset[:, None]
             paid = query[:, start + offset].float() @ key[:, at].float().transpose(1, 2) * scale
@@ -121,3 +125,12 @@ class DenseAttend:
             losses.append((-(target * log_index).sum(-1) - entropy).mean())
         if losses:
             self.index_losses.append(torch.stack(losses).mean())
+
+    def _learning_rows(self, start: int, stop: int) -> torch.Tensor:
+        """Draw rows of one document, counted from its start."""
+        anywhere = torch.randint(0, stop - start, (KL_ROWS,), generator=self._generator)
+        if self._answering_T is None or not self._answering_T[start:stop].any():
+            return anywhere
+        answering = self._answering_T[start:stop].nonzero().squeeze(1)
+        drawn = torch.randint(0, len(answering), (KL_ROWS // 2,), generator=self._generator)
+        return torch.cat((anywhere[: KL_ROWS // 2], answering[drawn]))

@@ -31,11 +31,11 @@ class Phase:
         return ramp * (self.start_rate + (self.end_rate - self.start_rate) * progress)
 
 
-# 85 minutes for kimi-k2.6-nano on one core of the machine it was made on
+# two hours for kimi-k2.6-nano on one core of the machine it was made on
 _PLAN = (
     Phase(
         name="short",
-        num_steps=2200,
+        num_steps=5600,
         row_tokens=512,
         rows_per_step=8,
         start_rate=4e-3,
@@ -44,7 +44,7 @@ _PLAN = (
     ),
     Phase(
         name="long",
-        num_steps=1260,
+        num_steps=1200,
         row_tokens=4096,
         rows_per_step=1,
         start_rate=3e-3,
@@ -53,7 +53,7 @@ _PLAN = (
     ),
     Phase(
         name="stored",
-        num_steps=540,
+        num_steps=1500,
         row_tokens=4096,
         rows_per_step=1,
         start_rate=1.5e-3,

@@ -105,6 +105,8 @@ class Trainer:
             learn_index=phase.learns_index and bool(self._index_parameters),
             is_sparse=phase.is_sparse,
             generator=self._generator,
+            # a row predicts the token after it
+            answering_T=batch.is_target_T.roll(-1),
         )
         with torch.autocast("cpu", torch.bfloat16):
             states_TH = self.decoder.norm(
