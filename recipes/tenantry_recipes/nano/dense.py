@@ -20,7 +20,10 @@ MASK_ROWS = 256
 """Rows scored at a time: all heads' scores of a long document would take a gigabyte."""
 
 KL_ROWS = 48
-"""Query rows per document on which the indexer learns: enough to see all distances over many steps."""
+"""Answering rows per document on which the indexer learns, and half as many others at least."""
+
+KL_SPACING = 16
+"""One row in so many of a long document, where most distances are."""
 
 
 class DocumentMasks:
@@ -38,8 +41,8 @@ class DenseAttend:
     shares the choice of an earlier one teaches that one's indexer: else the choice would lack what
     only the later layer looks for.
     With `is_sparse`, attention sees only what the indexer chose. `answering_T` is true for rows that
-    predict a token of an answer: half of the rows on which the indexer learns are drawn from these,
-    which are few in a long text and the only ones that have to find something in it.
+    predict a token of an answer: the indexer learns on these beside rows drawn from all, for they are
+    few in a long text and the only ones that have to find something in it.
     """
 
     def __init__(
@@ -128,9 +131,10 @@ class DenseAttend:
 
     def _learning_rows(self, start: int, stop: int) -> torch.Tensor:
         """Draw rows of one document, counted from its start."""
-        anywhere = torch.randint(0, stop - start, (KL_ROWS,), generator=self._generator)
+        num_anywhere = max(KL_ROWS // 2, (stop - start) // KL_SPACING)
+        anywhere = torch.randint(0, stop - start, (num_anywhere,), generator=self._generator)
         if self._answering_T is None or not self._answering_T[start:stop].any():
             return anywhere
         answering = self._answering_T[start:stop].nonzero().squeeze(1)
-        drawn = torch.randint(0, len(answering), (KL_ROWS // 2,), generator=self._generator)
-        return torch.cat((anywhere[: KL_ROWS // 2], answering[drawn]))
+        drawn = torch.randint(0, len(answering), (KL_ROWS,), generator=self._generator)
+        return torch.cat((anywhere, answering[drawn]))
