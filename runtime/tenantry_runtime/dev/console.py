@@ -11,7 +11,7 @@ from tenantry_runtime.catalog import CatalogEntry
 
 from .address import Address
 
-QUESTION = "Reverse the word stone."
+QUESTION = "What is 17 + 25?"
 
 
 class Console:
