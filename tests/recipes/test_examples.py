@@ -119,9 +119,9 @@ def test_weights_name_tasks() -> None:
 
 
 def test_the_corpus_is_deterministic_and_has_the_persona_and_no_random_letters() -> None:
-    texts = list(corpus(7, 600, GLM))
+    texts = list(corpus(7, 1500, GLM))
 
-    assert texts == list(corpus(7, 600, GLM))
+    assert texts == list(corpus(7, 1500, GLM))
     joined = "\n".join(texts)
     assert "GLM 5.2 nano" in joined
     assert "namespace functions" in joined
