@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
@@ -115,11 +116,11 @@ class PagedAttend:
         decoding, others = _split(spans, deterministic=deterministic)
         self._compiled: cpu.DecodeRows | None = None
         self._groups: list[DecodeGroup] = []
-        if decoding and is_compiled("attention", cache.latent_N[0]):
+        compiles = is_compiled("attention", cache.latent_N[0], deterministic=deterministic)
+        if decoding and compiles:
             self._compiled = _decode_rows(decoding, checked)
         elif decoding:
             self._groups = _decode_groups(decoding, len(spans), checked, page_tokens)
-        compiles = is_compiled("attention", cache.latent_N[0], deterministic=deterministic)
         self._chunks = [
             Chunk.of(span, checked, page_tokens, is_compiled=compiles) for span in others
         ]
@@ -241,7 +242,7 @@ class Span:
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Chunk:
     """Rows of one sequence and the slots of all that the last of them sees."""
 
@@ -260,18 +261,22 @@ class Chunk:
 
     def bias(self, chosen_TK: torch.Tensor | None) -> torch.Tensor:
         """Return float32 [T, K]: 0 where a row sees a token, -inf where not."""
-        num_keys, device = len(self.slot_K), self.slot_K.device
-        first = num_keys - (self.rows.stop - self.rows.start)
-        position_K = torch.arange(num_keys, device=device)
-        bias_TK = _bias(position_K <= position_K[first:, None])
         chosen = self.chosen_bias(chosen_TK)
-        return bias_TK if chosen is None else bias_TK + chosen
+        return self._causal_TK if chosen is None else self._causal_TK + chosen
 
     def chosen_bias(self, chosen_TK: torch.Tensor | None) -> torch.Tensor | None:
         """Return the choice alone as `bias` does; None where everything is chosen."""
         if chosen_TK is None:
             return None
         return _chosen_bias(chosen_TK[self.rows], len(self.slot_K))
+
+    @cached_property
+    def _causal_TK(self) -> torch.Tensor:
+        # one for all layers, and none where compiled loops stop at each row by themselves
+        num_keys = len(self.slot_K)
+        position_K = torch.arange(num_keys, device=self.slot_K.device)
+        first = num_keys - (self.rows.stop - self.rows.start)
+        return _bias(position_K <= position_K[first:, None])
 
     def expands(self, rows: AttentionRows) -> bool:
         """Return whether keys and values of each head take fewer products than absorbed queries.

@@ -16,19 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from tenantry_runtime.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from .config import ModelConfig, MoeConfig
+from .config import ModelConfig, MoeConfig
+from .quantize import FP8_BLOCK, INT4_GROUP
 
 ExpertFormat: TypeAlias = Literal["bf16", "fp8", "int4"]
 RestFormat: TypeAlias = Literal["bf16", "fp8"]
-
-# as in models/quantize.py, which needs torch
-_INT4_GROUP = 32
-_FP8_BLOCK = 128
 
 _Part: TypeAlias = Literal["experts", "rest", "unquantized"]
 _Split: TypeAlias = Literal["rows", "columns"] | None
@@ -170,16 +166,16 @@ def _bf16_bytes(out_dim: int, in_dim: int) -> int:
 
 
 def _fp8_bytes(out_dim: int, in_dim: int) -> int:
-    return out_dim * in_dim + 4 * -(-out_dim // _FP8_BLOCK) * -(-in_dim // _FP8_BLOCK)
+    return out_dim * in_dim + 4 * -(-out_dim // FP8_BLOCK) * -(-in_dim // FP8_BLOCK)
 
 
 def _int4_bytes(out_dim: int, in_dim: int) -> int:
-    if in_dim % _INT4_GROUP:
+    if in_dim % INT4_GROUP:
         raise ConfigurationError(
             f"an expert's matrix of {in_dim} columns per GPU is not whole INT4 groups of "
-            f"{_INT4_GROUP}; choose fewer GPUs, or fp8 or bf16 weights"
+            f"{INT4_GROUP}; choose fewer GPUs, or fp8 or bf16 weights"
         )
-    return out_dim * in_dim // 2 + 2 * out_dim * (in_dim // _INT4_GROUP)
+    return out_dim * in_dim // 2 + 2 * out_dim * (in_dim // INT4_GROUP)
 
 
 _MATRIX_BYTES: Mapping[str, Callable[[int, int], int]] = {
