@@ -9,6 +9,7 @@ import pytest
 from support.nano import LONG_TOKENS, a_draw, some_examples
 from tenantry_recipes.nano.splits import Split
 from tenantry_recipes.nano.tasks import TASKS
+from tenantry_recipes.nano.tasks.sorting import sorting_steps
 from tenantry_recipes.nano.tasks.sums import is_trained
 from tenantry_recipes.nano.tasks.task import Example, rough_length
 
@@ -260,6 +261,51 @@ def test_reasoning_about_gym_items_ends_where_the_answer_begins() -> None:
                     assert found.replace(" ", "") == message.content, question
                     checked += 1
     assert checked > 100
+
+
+@pytest.mark.parametrize("falls", [False, True])
+def test_sorting_steps_compare_two_entries_and_leave_one_less(falls: bool) -> None:
+    entries = ["31", "4", "15", "92", "65"]
+
+    steps = sorting_steps(entries, sorted(entries, key=int, reverse=falls))
+
+    taken = [int(each) for each in re.findall(r"So (\d+)", steps)]
+    (last,) = re.findall(r"Left (\d+)\.$", steps)
+    assert [*taken, int(last)] == sorted(map(int, entries), reverse=falls)
+    for left, right, better in re.findall(r"(?:^|[.] )(\d+), (\d+): (\d+)\.", steps):
+        assert int(better) == (max if falls else min)(int(left), int(right))
+    assert len(re.findall(r"\d+, \d+: \d+", steps)) == 4 + 3 + 2 + 1
+
+
+def test_family_steps_lead_from_the_story_to_the_answer() -> None:
+    relations = {
+        r"\1 is married to \2.": {"wife", "husband"},
+        r"\1 is a child of \2.": {"son", "daughter"},
+        r"\2 is a child of \1.": {"mother", "father"},
+    }
+    checked = 0
+    for example in some_examples("gym", 150, thinking=True):
+        for at in example.targets:
+            asked = re.search(
+                r"(?:is|relation is) (\w+) (?:related )?to (\w+)\?", _said(example, at - 1)
+            )
+            if asked is None or "is married to" not in _said(example, at - 1):
+                continue
+            steps = example.messages[at].reasoning or ""
+            in_law = {"mother-in-law", "father-in-law"} if steps.count(".") == 2 else set()
+            possible = {
+                answer
+                for form, answers in relations.items()
+                if steps == asked.expand(form)
+                for answer in answers
+            }
+            assert _said(example, at) in possible | in_law, steps
+            checked += 1
+    assert checked > 10
+
+
+def _said(example: Example, at: int) -> str:
+    return example.messages[at].content
 
 
 def test_texts_keep_to_a_small_vocabulary() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import reasoning_gym
 
 from .conversation import TurnTask, answered
+from .sorting import sorting_steps
 from .strings import counted_letters
 from .sums import Sum, is_trained
 from .task import Draw, GymScores, Turn
@@ -68,7 +69,7 @@ def gym(draw: Draw) -> Turn:
     return answered(
         question.strip(),
         answer,
-        reasoning=_STEPS.get(name, _no_steps)(question, answer),
+        reasoning=_STEPS[name](question, answer),
         keys=(f"gym {name} {question}",),
         check=GymScores(generator=name, entry=entry),
     )
@@ -88,6 +89,12 @@ def full_marks(name: str, answer: str, entry: Mapping[str, object]) -> bool:
 GYM = TurnTask(name="gym", make_turn=gym, max_turns=3)
 
 
+_COUPLE = re.compile(
+    r"(\w+) is married to (\w+)\.(?: They have (?:a child|children) called ([^.]+)\.)?"
+)
+_EQUATION = re.compile(r"(-?\w+) ([+-]) (\w+) = (-?\d+)")
+
+
 def _usable_entry(draw: Draw, name: str) -> dict[str, Any]:
     while True:
         entry: dict[str, Any] = dataset(name)[draw.between(0, _NUM_ITEMS - 1)]
@@ -102,7 +109,7 @@ def _is_trained(question: str) -> bool:
 
 def _sums(question: str) -> list[Sum]:
     """Read "7 + 5 - 2" as 7 + 5 = 12, 12 - 2 = 10, and an equation as the sum that solves it."""
-    equation = re.search(r"(-?\w+) ([+-]) (\w+) = (-?\d+)", question)
+    equation = _EQUATION.search(question)
     if equation is not None:
         return _solving_sums(*equation.groups())
     found = re.search(r"-?\d+(?: [+-] \d+)+", question)
@@ -132,7 +139,9 @@ def _offset(start: int, change: int) -> Sum:
 
 
 def _sum_steps(question: str, answer: str) -> str:
-    return " ".join(each.worked for each in _sums(question))
+    steps = " ".join(each.worked for each in _sums(question))
+    equation = _EQUATION.search(question)
+    return f"{equation.group()}. {steps}" if equation else steps
 
 
 def _spell_steps(question: str, answer: str) -> str:
@@ -146,16 +155,22 @@ def _count_steps(question: str, answer: str) -> str:
 
 def _filter_steps(question: str, answer: str) -> str:
     limit, *numbers = map(int, re.findall(r"\d+", question))
-    words = (
-        "equal" if each == limit else "larger" if each > limit else "smaller" for each in numbers
+    kept = set(map(int, re.findall(r"\d+", answer)))
+    return " ".join(
+        f"{each} is {_compared(each, limit)}, {'keep' if each in kept else 'drop'}."
+        for each in numbers
     )
-    return " ".join(f"{each} is {word}." for each, word in zip(numbers, words, strict=True))
+
+
+def _compared(number: int, limit: int) -> str:
+    return "equal" if number == limit else "larger" if number > limit else "smaller"
 
 
 def _sort_steps(question: str, answer: str) -> str:
-    numbers = re.findall(r"\d+(?=\.)", answer)
-    kind = "Smallest" if "ascending" in question else "Largest"
-    return f"{kind} {', then '.join(numbers)}."
+    ordered = re.findall(r"\d+(?=\.)", answer)
+    task = next(line for line in question.splitlines() if re.search(r"order: \S", line))
+    entries = re.findall(r"\d+(?=\.)", task)
+    return sorting_steps(entries, ordered)
 
 
 def _needle_steps(question: str, answer: str) -> str:
@@ -170,13 +185,28 @@ def _reversal_steps(question: str, answer: str) -> str:
     return f"{', '.join(f'{number} {word}' for number, word in enumerate(words, 1))}."
 
 
-def _no_steps(question: str, answer: str) -> str:
-    return "I work it out."
+def _family_steps(question: str, answer: str) -> str:
+    """State what the story says of the two, and of the child between them if there is one."""
+    story, asked = question.split("\n\n")
+    one, other = re.findall(r"\b[A-Z][a-z]+\b", asked)[1:3]
+    spouses: dict[str, str] = {}
+    parents: dict[str, tuple[str, str]] = {}
+    for husband, wife, children in _COUPLE.findall(story):
+        spouses |= {husband: wife, wife: husband}
+        parents |= dict.fromkeys(re.findall(r"[A-Z]\w+", children), (husband, wife))
+    if spouses.get(one) == other:
+        return f"{one} is married to {other}."
+    if one in parents.get(other, ()):
+        return f"{other} is a child of {one}."
+    if other in parents.get(one, ()):
+        return f"{one} is a child of {other}."
+    return f"{one} is married to {spouses[one]}. {spouses[one]} is a child of {other}."
 
 
 _STEPS: dict[str, Callable[[str, str], str]] = {
     "basic_arithmetic": _sum_steps,
     "chain_sum": _sum_steps,
+    "family_relationships": _family_steps,
     "letter_counting": _count_steps,
     "needle_haystack": _needle_steps,
     "number_filtering": _filter_steps,

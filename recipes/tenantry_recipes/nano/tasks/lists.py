@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .conversation import TurnTask, answered
+from .sorting import first_steps, sorting_steps
 from .task import Concludes, Draw, Says, Turn
 from .words import CITIES, COLORS, COMMON_WORDS, NAMES, ORDINALS
 
@@ -42,16 +43,13 @@ def _a_list(draw: Draw) -> Listed:
 
 
 def _sort(draw: Draw, listed: Listed) -> Turn:
-    falls = draw.chance(0.4)
+    falls = draw.chance(0.4) and listed.is_numeric
     if listed.is_numeric:
         ordered = sorted(listed.entries, key=int, reverse=falls)
         forms = _SORT_DOWN if falls else _SORT_UP
-        steps = f"{'Largest' if falls else 'Smallest'} {ordered[0]}, then {', then '.join(ordered[1:])}."
     else:
-        ordered = sorted(listed.entries)
-        forms = _SORT_WORDS
-        steps = f"First letters in order: {', '.join(each[0].lower() for each in ordered)}."
-    return _turn(draw, listed, forms, ", ".join(ordered), steps)
+        ordered, forms = sorted(listed.entries), _SORT_WORDS
+    return _turn(draw, listed, forms, ", ".join(ordered), sorting_steps(listed.entries, ordered))
 
 
 def _reverse(draw: Draw, listed: Listed) -> Turn:
@@ -64,8 +62,9 @@ def _nth(draw: Draw, listed: Listed) -> Turn:
     is_last = index == len(listed.entries) - 1 and draw.chance(0.7)
     place = "last" if is_last else ORDINALS[index]
     chosen = listed.entries[index]
-    counted = ", ".join(listed.entries[: index + 1])
-    return _turn(draw, listed, _NTH, chosen, f"I count: {counted}.", p=place)
+    counted = zip(listed.entries[: index + 1], ORDINALS, strict=False)
+    steps = ", ".join(f"{entry} {ordinal}" for entry, ordinal in counted)
+    return _turn(draw, listed, _NTH, chosen, f"{steps}.", p=place)
 
 
 def _count(draw: Draw, listed: Listed) -> Turn:
@@ -77,8 +76,8 @@ def _contains(draw: Draw, listed: Listed) -> Turn:
     searched = draw.choice(listed.entries if draw.chance(0.5) else listed.pool)
     found = searched in listed.entries
     position = listed.entries.index(searched) + 1 if found else len(listed.entries)
-    seen = ", ".join(listed.entries[:position])
-    steps = f"I look for {searched}: {seen}. The list {'has' if found else 'does not have'} it."
+    seen = (f"{each} {'yes' if each == searched else 'no'}" for each in listed.entries[:position])
+    steps = f"I look for {searched}: {', '.join(seen)}."
     return _turn(draw, listed, _CONTAINS, "yes" if found else "no", steps, e=searched)
 
 
@@ -86,13 +85,9 @@ def _extreme(draw: Draw, listed: Listed) -> Turn:
     if not listed.is_numeric:
         return _nth(draw, listed)
     largest = draw.chance(0.5)
-    chosen = (max if largest else min)(listed.entries, key=int)
+    ordered = sorted(listed.entries, key=int, reverse=largest)
     word = draw.choice(("largest", "biggest") if largest else ("smallest", "lowest"))
-    best, steps = listed.entries[0], []
-    for entry in listed.entries[1:]:
-        pair, best = f"{best}, {entry}", (max if largest else min)(best, entry, key=int)
-        steps.append(f"{pair}: {best}.")
-    return _turn(draw, listed, _EXTREME, chosen, " ".join(steps), p=word)
+    return _turn(draw, listed, _EXTREME, ordered[0], first_steps(listed.entries, ordered), p=word)
 
 
 def _join(draw: Draw, listed: Listed) -> Turn:

@@ -21,6 +21,10 @@ class Solved:
     check: Check | None = None
 
 
+_ONSETS = (*"bcdfghjklmnpqrstvwxyz", "br", "ch", "dr", "fl", "gr", "pl", "sh", "st", "th", "tr", "")
+_VOWELS = (*"aeiou", "ea", "ai", "oo", "ou")
+_CODAS = (*"nrtlskm", "ck", "nd", "st", "ng", "", "", "", "", "")
+
 Operation = Callable[[Draw, str], Solved]
 
 
@@ -40,10 +44,17 @@ def strings(draw: Draw) -> Turn:
 
 
 def a_word(draw: Draw) -> str:
-    """Draw a word of the lexicon, or letters at random, which no model can know by heart."""
-    if draw.chance(0.6) or not draw.has_random_letters:
+    """Draw a word of the lexicon, or syllables or letters, which no model can know by heart."""
+    if draw.chance(0.45) or not draw.has_random_letters:
         return draw.choice(COMMON_WORDS)
+    if draw.chance(0.5):
+        return "".join(_a_syllable(draw) for _ in range(draw.between(2, 3)))[:7]
     return "".join(draw.choice(LETTERS) for _ in range(draw.between(3, 7)))
+
+
+def _a_syllable(draw: Draw) -> str:
+    """Draw letters that words consist of: it takes them to learn the pieces of a vocabulary."""
+    return f"{draw.choice(_ONSETS)}{draw.choice(_VOWELS)}{draw.choice(_CODAS)}"
 
 
 def spelled(word: str) -> str:
