@@ -7,6 +7,7 @@ from itertools import count
 from support.engine import a_submit
 from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.owners import OwnerSlots
+from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.engine.plan import StepPlan, StepResult
 from tenantry_runtime.engine.policy import LeastServed
@@ -34,9 +35,11 @@ class Desk:
         self.max_batch = max_batch
         self.pool = PageAllocator(num_pages)
         self.owners = OwnerSlots()
+        self.prefixes = PrefixTrees(pool=self.pool, owners=self.owners)
         endpoint = Endpoint(pool=self.pool, cache_format="none")
         self.scheduler = Scheduler(
             pool=self.pool,
+            prefixes=self.prefixes,
             policy=LeastServed(),
             handoff=adopt(endpoint, endpoint),
             limits=SchedulerLimits(
@@ -90,17 +93,20 @@ class Desk:
     def check_books(self) -> None:
         holding = [s for s in self.live.values() if isinstance(s.state, Prefilling | Running)]
         assert self.pool.audit() == []
-        assert self.pool.statistics().num_private == sum(len(s.held.lease) for s in holding)
+        assert self.prefixes.audit() == []
+        pages = {ref.index for s in holding for ref in s.held.lease.refs}
+        shared = {page.ref.index for page in self.pool.shared_pages}
+        assert self.pool.statistics().num_private == len(pages - shared)
         assert self.pool.statistics().num_leases == len(holding) <= self.max_batch
-        assert self.owners.num_tenants == len({sequence.tenant for sequence in holding})
+        trees = {tree.tenant for tree in self.prefixes.trees}
+        assert self.owners.num_tenants == len({sequence.tenant for sequence in holding} | trees)
         statistics = self.scheduler.statistics()
         assert statistics.num_running == len(holding)
         assert statistics.num_waiting == len(self.live) - len(holding)
 
     def check_nothing_is_held(self) -> None:
         self.check_books()
-        assert self.pool.num_free == self.num_pages
-        assert self.owners.num_tenants == 0
+        assert self.pool.num_free + self.prefixes.num_unread == self.num_pages
 
     def _check_decode(self, plan: StepPlan | None, were_running: set[int]) -> None:
         """Everyone who was running is in the batch or has been preempted: nobody waits a turn."""
@@ -116,7 +122,7 @@ class Desk:
     def _check_prefill(self, plan: StepPlan | None) -> None:
         for sequence in self.live.values():
             if isinstance(sequence.state, Waiting):
-                self._written[sequence.request_id] = 0
+                self._written.pop(sequence.request_id, None)
         if plan is None:
             return
         assert plan.num_tokens <= self.chunk_tokens, "decode waits longer than one chunk"
@@ -124,9 +130,12 @@ class Desk:
         for entry in plan.entries:
             sequence = entry.sequence
             end = entry.start + len(entry.token_ids)
-            assert entry.start == self._written.get(sequence.request_id, 0)
+            if sequence.request_id in self._written:
+                assert entry.start == self._written[sequence.request_id]
+            else:
+                assert entry.start % PAGE_TOKENS == 0, "only whole pages are found"
             assert list(entry.token_ids) == sequence.tokens[entry.start : end]
-            assert entry.start % self.chunk_tokens == 0
+            assert entry.start // self.chunk_tokens == (end - 1) // self.chunk_tokens
             assert end % self.chunk_tokens == 0 or end == len(sequence.tokens)
             assert entry.wants_token == (end == len(sequence.tokens))
             assert len(sequence.held.lease) * PAGE_TOKENS >= len(sequence.tokens)

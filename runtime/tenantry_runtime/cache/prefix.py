@@ -20,6 +20,10 @@ from .prefix_audit import findings_of
 from .prefix_tree import Insertion, PrefixTree
 
 
+MAX_TREES = 1 << 12
+"""Of one pool: each takes one of a node's 65,535 owner slots."""
+
+
 class PrefixMatch(NamedTuple):
     """The start of a prompt that need not be computed."""
 
@@ -43,12 +47,9 @@ class TreeStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixStatistics:
-    """What the trees of one pool hold, and what they were good for since the start."""
+    """What the trees of one pool hold, and what came and went since the start."""
 
     trees: tuple[TreeStatistics, ...]
-    num_matches: int
-    num_cached: int
-    """Tokens found by all matches."""
     num_inserted: int
     num_evicted: int
 
@@ -61,8 +62,6 @@ class PrefixTrees:
         self._owners = owners
         self._trees: dict[str, PrefixTree] = {}
         self._dropped: set[PrefixTree] = set()
-        self._num_matches = 0
-        self._num_cached = 0
         self._num_inserted = 0
         self._num_evicted = 0
 
@@ -71,20 +70,22 @@ class PrefixTrees:
         """Those that can be searched and those that wait for their last readers."""
         return (*self._trees.values(), *self._dropped)
 
+    @property
+    def num_unread(self) -> int:
+        """Pages that nobody reads: all of them can be evicted."""
+        return sum(tree.num_unread for tree in self.trees)
+
     def match(self, tenant: str, owner: OwnerSlot, token_ids: Sequence[int]) -> PrefixMatch:
         """Lease the longest known run of pages; the last token is never in it.
 
         The slot is the request's own. The lease is the caller's to release, whatever its length.
         """
-        self._num_matches += 1
         tree = self._trees.get(tenant)
         if tree is None:
             return PrefixMatch(self._pool.read(owner, ()), 0)
         assert tree.owner == owner, f"owner {owner} in the tree of {tree.owner}"
         lease = tree.match(token_ids)
-        num_cached = len(lease) * PAGE_TOKENS
-        self._num_cached += num_cached
-        return PrefixMatch(lease, num_cached)
+        return PrefixMatch(lease, len(lease) * PAGE_TOKENS)
 
     def num_cached(self, tenant: str, token_ids: Sequence[int]) -> int:
         """Return how many tokens a match would find, without reading them."""
@@ -96,9 +97,14 @@ class PrefixTrees:
     ) -> Insertion:
         """Share full pages of a live request: all that are new to the tree, or none.
 
-        `token_ids[:num_verified]` is what the pages hold and what the check has confirmed.
+        `token_ids[:num_verified]` is what the pages hold and what the check has confirmed. A tenant
+        that comes when `MAX_TREES` others have trees takes the place of the oldest that nobody reads.
         """
-        tree = self._trees.get(tenant) or self._planted(tenant)
+        tree = self._trees.get(tenant)
+        if tree is None:
+            if not self._has_room_for_a_tree():
+                return Insertion(num_inserted=0, duplicates=())
+            tree = self._planted(tenant)
         try:
             insertion = tree.insert(lease, token_ids, num_verified)
         finally:
@@ -142,8 +148,6 @@ class PrefixTrees:
                 )
                 for tree in self.trees
             ),
-            num_matches=self._num_matches,
-            num_cached=self._num_cached,
             num_inserted=self._num_inserted,
             num_evicted=self._num_evicted,
         )
@@ -151,6 +155,15 @@ class PrefixTrees:
     def audit(self) -> list[str]:
         """Walk every tree; return what does not add up, beyond what the allocator's audit sees."""
         return findings_of(self.trees, self._pool)
+
+    def _has_room_for_a_tree(self) -> bool:
+        if len(self.trees) < MAX_TREES:
+            return True
+        oldest = next((tree for tree in self._trees.values() if not tree.num_read), None)
+        if oldest is None:
+            return False
+        self._num_evicted += oldest.evict(oldest.num_pages)
+        return True
 
     def _planted(self, tenant: str) -> PrefixTree:
         tree = PrefixTree(

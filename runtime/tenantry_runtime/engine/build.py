@@ -14,6 +14,7 @@ import torch
 from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.owners import OwnerSlots
 from tenantry_runtime.cache.paged import PagedCache
+from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.cache.tags import NoTags
 from tenantry_runtime.core import PAGE_TOKENS, Phase
 from tenantry_runtime.errors import ConfigurationError
@@ -57,8 +58,9 @@ def assemble_loop(
     clock_s: Callable[[], float] = time.time,
 ) -> EngineLoop:
     """Make members and schedulers around models that are loaded."""
-    lanes = [_lane(config, model) for model in models]
-    return EngineLoop(lanes, owners=OwnerSlots(), clock_s=clock_s)
+    owners = OwnerSlots()
+    lanes = [_lane(config, model, owners) for model in models]
+    return EngineLoop(lanes, owners=owners, clock_s=clock_s)
 
 
 def _load(config: NodeConfig, source: ModelSource) -> LoadedModel[PagedCache]:
@@ -91,7 +93,7 @@ def _load(config: NodeConfig, source: ModelSource) -> LoadedModel[PagedCache]:
     )
 
 
-def _lane(config: NodeConfig, model: LoadedModel[CacheT]) -> Lane:
+def _lane(config: NodeConfig, model: LoadedModel[CacheT], owners: OwnerSlots) -> Lane:
     tracker = NoTags(config.device)
     pool = PageAllocator(model.num_pages, stamp=tracker.stamp)
     runner = Runner(
@@ -104,8 +106,10 @@ def _lane(config: NodeConfig, model: LoadedModel[CacheT]) -> Lane:
     prefill, decode = (
         Member(_spec(config, model, phase), pool=pool, runner=runner) for phase in _PHASES
     )
+    prefixes = PrefixTrees(pool=pool, owners=owners)
     scheduler = Scheduler(
         pool=pool,
+        prefixes=prefixes,
         policy=LeastServed(),
         handoff=adopt(prefill.endpoint, decode.endpoint),
         limits=SchedulerLimits(
@@ -118,6 +122,7 @@ def _lane(config: NodeConfig, model: LoadedModel[CacheT]) -> Lane:
         scheduler=scheduler,
         prefill=prefill,
         decode=decode,
+        prefixes=prefixes,
         vocab_size=model.decoder.config.vocab_size,
     )
 

@@ -6,13 +6,15 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tenantry_runtime.cache.prefix import MAX_TREES
+
 DtypeName: TypeAlias = Literal["float32", "bfloat16"]
 
 DEFAULT_CACHE_BYTES = 256 << 20
 """Per model. 32 sequences of 4,096 tokens take 230 MiB in a decoder of 1,800 cached bytes per token."""
 
-# one 16-bit owner slot is public; every sequence that holds pages may be of another tenant
-_MAX_SEQUENCES = (1 << 16) - 1
+# one 16-bit owner slot is public; every sequence and every prefix tree may be of another tenant
+_MAX_OWNERS = (1 << 16) - 1
 
 
 class ModelSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,8 +72,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise ValueError(f"deterministic needs threads to be 1 on a CPU, not {self.threads!r}")
         if self.num_pages is not None and self.cache_bytes is not None:
             raise ValueError("give either num_pages or cache_bytes, not both")
-        if self.max_batch * len(ids) > _MAX_SEQUENCES:
+        if (self.max_batch + MAX_TREES) * len(ids) > _MAX_OWNERS:
             raise ValueError(
-                f"max_batch times the number of models must be at most {_MAX_SEQUENCES}, "
-                f"not {self.max_batch * len(ids)}"
+                f"max_batch times the number of models must be at most "
+                f"{_MAX_OWNERS - MAX_TREES * len(ids)}, not {self.max_batch * len(ids)}"
             )

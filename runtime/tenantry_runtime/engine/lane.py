@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.core import Phase
 from tenantry_runtime.errors import ContextExceeded
 from tenantry_runtime.pool.messages import Failed, Submit
@@ -19,6 +20,7 @@ class Lane:
     scheduler: Scheduler
     prefill: Member
     decode: Member
+    prefixes: PrefixTrees
     vocab_size: int
 
     @property

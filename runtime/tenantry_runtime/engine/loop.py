@@ -107,7 +107,8 @@ class EngineLoop:
             num_running=sum(scheduler.num_running for scheduler in schedulers),
             num_waiting=sum(scheduler.num_waiting for scheduler in schedulers),
             num_free_pages={
-                model: lane.decode.pool.num_free for model, lane in self._lanes.items()
+                model: lane.decode.pool.num_free + lane.prefixes.num_unread
+                for model, lane in self._lanes.items()
             },
         )
 
@@ -123,7 +124,7 @@ class EngineLoop:
         return [
             f"{model}: {finding}"
             for model, lane in self._lanes.items()
-            for finding in lane.decode.pool.audit()
+            for finding in (*lane.decode.pool.audit(), *lane.prefixes.audit())
         ]
 
     def close(self) -> None:

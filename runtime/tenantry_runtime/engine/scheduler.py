@@ -5,17 +5,21 @@ the order of the plans.
 
 - Decode: every running sequence is in every batch, so `max_batch` bounds admission.
 - Prefill: one chunk of at most `chunk_tokens`. A prompt is cut at multiples of `chunk_tokens`,
-  whatever else is going on; what the last piece of a prompt leaves of the chunk, others fill.
-- Pages are reserved as sequences grow. When none is free the youngest sequence gives its own back,
-  waits at the head of its tenant's line, and is prefilled again with what it had said. The oldest
-  is never preempted by another, so it always gets on.
+  whatever else is going on; what the last piece of a prompt leaves of the chunk, others fill. The
+  pages that a prompt begins with and that the tenant's prefix tree has are not computed again.
+- Pages are reserved as sequences grow. When none is free, pages of prefix trees that nobody reads
+  are; after them the youngest sequence gives its own back, waits at the head of its tenant's line,
+  and is prefilled again with what it had said. The oldest is never preempted by another, so it
+  always gets on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
 from tenantry_runtime.cache.allocator import Fence, PageAllocator
+from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.core import Phase
 from tenantry_runtime.errors import CapacityExceeded
 from tenantry_runtime.pool.handoff import Handoff
@@ -46,16 +50,27 @@ class SchedulerStatistics:
     """Holding pages: prefilling or decoding."""
     num_waiting: int
     num_preemptions: int
-    """Since the start."""
+    """Since the start, like all below."""
+    num_prompt_tokens: int
+    """Of the sequences admitted."""
+    num_cached_tokens: int
+    """Those of them that needed no computing."""
 
 
 class Scheduler:
     """The queue, the admitted and the running sequences of one model."""
 
     def __init__(
-        self, *, pool: PageAllocator, policy: Policy, handoff: Handoff, limits: SchedulerLimits
+        self,
+        *,
+        pool: PageAllocator,
+        prefixes: PrefixTrees,
+        policy: Policy,
+        handoff: Handoff,
+        limits: SchedulerLimits,
     ) -> None:
         self._pool = pool
+        self._prefixes = prefixes
         self._policy = policy
         self._handoff = handoff
         self._limits = limits
@@ -65,6 +80,8 @@ class Scheduler:
         self._backlog = Backlog()
         self._last_planned: Fence = 0
         self._num_preemptions = 0
+        self._num_prompt_tokens = 0
+        self._num_cached_tokens = 0
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._live
@@ -128,6 +145,8 @@ class Scheduler:
             num_running=len(self._admitted),
             num_waiting=len(self._live) - len(self._admitted),
             num_preemptions=self._num_preemptions,
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_cached_tokens=self._num_cached_tokens,
         )
 
     def _decode_batch(self) -> list[Entry]:
@@ -140,7 +159,7 @@ class Scheduler:
 
     def _grow(self, sequence: Sequence) -> None:
         while isinstance(sequence.state, Running):
-            if sequence.num_missing_pages <= self._pool.num_free:
+            if self._finds(sequence.num_missing_pages):
                 sequence.held.lease.extend(sequence.num_missing_pages)
                 return
             self._preempt(max(self._admitted.values(), key=_arrival))
@@ -156,28 +175,29 @@ class Scheduler:
     def _prefill_chunk(self, now_s: float) -> list[Entry]:
         entries: list[Entry] = []
         num_left = self._limits.chunk_tokens
-        while num_left and (entry := self._next_piece(num_left, now_s)):
+        while num_left and (entry := self._next_piece(entries, num_left, now_s)):
             entries.append(entry)
             num_left -= len(entry.token_ids)
         return entries
 
-    def _next_piece(self, num_left: int, now_s: float) -> Entry | None:
+    def _next_piece(self, planned: ListLike[Entry], num_left: int, now_s: float) -> Entry | None:
         may_admit = True
         for tenant in self._policy.order(self._backlog.tenants):
             sequence = self._backlog.head(tenant)
+            if any(entry.sequence is sequence for entry in planned):
+                continue  # its next piece reads what this one writes
             if isinstance(sequence.state, Waiting):
                 # nobody overtakes a sequence that waits for pages, else it might wait forever
-                may_admit = may_admit and self._has_room_for(sequence)
+                may_admit = may_admit and self._admit(sequence, now_s)
                 if not may_admit:
                     continue
             state = sequence.state
-            start = state.num_written if isinstance(state, Prefilling) else 0
-            token_ids = sequence.tokens[start : start + self._limits.chunk_tokens]
+            assert isinstance(state, Prefilling), state
+            start = state.num_written
+            chunk = self._limits.chunk_tokens
+            token_ids = sequence.tokens[start : (start // chunk + 1) * chunk]
             if len(token_ids) > num_left:
                 return None
-            if isinstance(state, Waiting):
-                sequence.admit(self._pool, now_s)
-                self._admitted[sequence.request_id] = sequence
             is_last = start + len(token_ids) == len(sequence.tokens)
             if is_last:
                 self._backlog.remove(sequence)
@@ -185,20 +205,39 @@ class Scheduler:
             return Entry(sequence, token_ids, start, is_last)
         return None
 
-    def _has_room_for(self, sequence: Sequence) -> bool:
+    def _admit(self, sequence: Sequence, now_s: float) -> bool:
+        """Give a sequence its pages if there is room for it."""
         if len(self._admitted) >= self._limits.max_batch:
             return False
+        sequence.find_prefix(self._prefixes)
         # a page of growth for each, lest the newcomer be preempted in the next step; alone it fits
         num_growing = 0
         if self._admitted:
             num_growing = sum(s.may_grow for s in (sequence, *self._admitted.values()))
-        return self._pool.num_free >= sequence.num_missing_pages + num_growing
+        if not self._finds(sequence.num_missing_pages + num_growing):
+            sequence.preempt(self._last_planned)
+            return False
+        if sequence.num_cached is None:
+            self._num_prompt_tokens += sequence.num_prompt
+            self._num_cached_tokens += sequence.num_written
+        sequence.admit(now_s)
+        self._admitted[sequence.request_id] = sequence
+        return True
+
+    def _finds(self, num_pages: int) -> bool:
+        """Return whether so many pages are free, or can be made so."""
+        missing = num_pages - self._pool.num_free
+        if missing > 0:
+            self._prefixes.evict(missing)
+        return self._pool.num_free >= num_pages
 
     def _apply(
         self, entry: Entry, token_id: int | None, ok: bool, now_s: float
     ) -> SequenceTokens | Failed | None:
         sequence = entry.sequence
         if not ok:
+            # what the tenant's tree holds may be as wrong
+            self._prefixes.drop(sequence.tenant)
             return self._fail(
                 sequence, "cache_integrity", "a cache page was not the sequence's own"
             )
@@ -208,23 +247,26 @@ class Scheduler:
             return None
         if token_id is None:
             return self._fail(sequence, "internal", "the model's logits are not finite")
+        if isinstance(sequence.state, Prefilling):
+            sequence.share_prompt(self._prefixes)
         return self._take(sequence, token_id, now_s)
 
     def _take(self, sequence: Sequence, token_id: int, now_s: float) -> SequenceTokens:
         self._policy.charge(sequence.tenant, 1)
+        is_first = len(sequence.tokens) == sequence.num_prompt
         finish = sequence.append(token_id, now_s)
         if finish is not None:
             self._end(sequence)
-            return SequenceTokens(
-                request_id=sequence.request_id,
-                token_ids=(token_id,),
-                finish=finish,
-                timings=sequence.timings(now_s),
-            )
-        if isinstance(sequence.state, Prefilling):
+        elif isinstance(sequence.state, Prefilling):
             sequence.hand_off(self._handoff)
             self._running[sequence.request_id] = sequence
-        return SequenceTokens(request_id=sequence.request_id, token_ids=(token_id,))
+        return SequenceTokens(
+            request_id=sequence.request_id,
+            token_ids=(token_id,),
+            finish=finish,
+            cached_tokens=sequence.num_cached or 0 if is_first else 0,
+            timings=sequence.timings(now_s) if finish is not None else None,
+        )
 
     def _fail(self, sequence: Sequence, reason: str, message: str) -> Failed:
         self._end(sequence)

@@ -3,7 +3,7 @@
 | state | holds | cache written |
 |---|---|---|
 | waiting | nothing | nothing |
-| prefilling | an owner slot, pages for all its tokens | `num_written` tokens |
+| prefilling | an owner slot, pages for all its tokens, the first of them shared | `num_written` tokens |
 | running | the same, adopted by the decode member, growing | all tokens but the last |
 | finished | nothing | - |
 
@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from tenantry_runtime.cache.allocator import Fence, Lease, PageAllocator
+from tenantry_runtime.cache.allocator import Fence, Lease
 from tenantry_runtime.cache.owners import OwnerSlot, OwnerSlots
+from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.core import PAGE_TOKENS, FinishReason
 from tenantry_runtime.pool.handoff import Handoff
 from tenantry_runtime.pool.messages import Submit, Timings
@@ -59,6 +60,7 @@ class Sequence:
         "_owners",
         "arrival",
         "first_token_s",
+        "num_cached",
         "num_prefill_chunks",
         "num_prompt",
         "prefill_started_s",
@@ -82,6 +84,8 @@ class Sequence:
         self.prefill_started_s: float | None = None
         self.first_token_s: float | None = None
         self.num_prefill_chunks = 0
+        self.num_cached: int | None = None
+        """Prompt tokens whose pages were there when it was first admitted: what it is billed by."""
         self._owners = owners
 
     @property
@@ -99,6 +103,12 @@ class Sequence:
         return self.state
 
     @property
+    def num_written(self) -> int:
+        """Tokens in its pages, of a sequence that is being prefilled."""
+        assert isinstance(self.state, Prefilling), self.state
+        return self.state.num_written
+
+    @property
     def num_missing_pages(self) -> int:
         """Pages that its tokens need beyond those it holds."""
         num_pages = 0 if isinstance(self.state, Waiting) else len(self.held.lease)
@@ -111,13 +121,20 @@ class Sequence:
         num_tokens = self.num_prompt + self.submit.max_tokens - 1
         return pages_for(num_tokens) > pages_for(len(self.tokens))
 
-    def admit(self, pool: PageAllocator, now_s: float) -> None:
-        """Reserve pages for all its tokens."""
+    def find_prefix(self, prefixes: PrefixTrees) -> None:
+        """Hold the pages that its tokens begin with, as far as they are known; it lacks the others."""
         assert isinstance(self.state, Waiting), self.state
         owner = self._owners.acquire(self.tenant)
-        lease = pool.reserve(owner, self.num_missing_pages)
-        self.state = Prefilling(owner=owner, lease=lease, num_written=0)
-        if self.prefill_started_s is None:
+        lease, num_cached = prefixes.match(self.tenant, owner, self.tokens)
+        self.state = Prefilling(owner=owner, lease=lease, num_written=num_cached)
+
+    def admit(self, now_s: float) -> None:
+        """Reserve pages for the rest of its tokens."""
+        state = self.state
+        assert isinstance(state, Prefilling), state
+        state.lease.extend(self.num_missing_pages)
+        if self.num_cached is None:
+            self.num_cached = state.num_written
             self.prefill_started_s = now_s
 
     def advance(self, num_tokens: int) -> None:
@@ -128,6 +145,12 @@ class Sequence:
         self.state = Prefilling(
             owner=state.owner, lease=state.lease, num_written=state.num_written + num_tokens
         )
+
+    def share_prompt(self, prefixes: PrefixTrees) -> None:
+        """Let later prompts of its tenant begin with its pages: those full of prompt, all verified."""
+        state = self.state
+        assert isinstance(state, Prefilling) and state.num_written >= self.num_prompt, state
+        prefixes.insert(self.tenant, state.lease, self.tokens, num_verified=self.num_prompt)
 
     def hand_off(self, handoff: Handoff) -> None:
         """The decode member takes the pages over."""

@@ -125,7 +125,7 @@ class NodeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     num_running: int
     num_waiting: int
     num_free_pages: dict[str, int]
-    """By model."""
+    """By model: free, or kept for later prompts as long as nobody else needs them."""
 
 
 EdgeMessage: TypeAlias = Submit | Cancel
