@@ -53,8 +53,8 @@ def arithmetic(draw: Draw) -> Turn:
     return _ask(draw, [_fresh(draw, lambda: _any_sum(draw)) for _ in range(_how_many(draw))], "sum")
 
 
-ADDITION3 = TurnTask(name="addition3", make_turn=addition3)
-ARITHMETIC = TurnTask(name="arithmetic", make_turn=arithmetic)
+ADDITION3 = TurnTask(name="addition3", make_turn=addition3, thinking_share=0.7)
+ARITHMETIC = TurnTask(name="arithmetic", make_turn=arithmetic, thinking_share=0.7)
 
 
 def _fresh(draw: Draw, make: Callable[[], Sum]) -> Sum:

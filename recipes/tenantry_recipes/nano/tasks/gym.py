@@ -86,7 +86,7 @@ def full_marks(name: str, answer: str, entry: Mapping[str, object]) -> bool:
     return bool(dataset(name).score_answer(answer, entry) >= 1.0)
 
 
-GYM = TurnTask(name="gym", make_turn=gym, max_turns=3)
+GYM = TurnTask(name="gym", make_turn=gym, max_turns=3, thinking_share=0.7)
 
 
 _COUPLE = re.compile(

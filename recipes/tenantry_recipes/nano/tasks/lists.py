@@ -143,7 +143,7 @@ _JOIN = ("Join {l} with {p}.", "Join these with {p}: {l}.", "Put {p} between {l}
 
 OPERATIONS = (_sort, _sort, _reverse, _nth, _count, _contains, _extreme, _join)
 
-LISTS = TurnTask(name="lists", make_turn=lists, max_turns=6)
+LISTS = TurnTask(name="lists", make_turn=lists, max_turns=6, thinking_share=0.7)
 
 
 def _turn(

@@ -251,4 +251,4 @@ _EACH: tuple[tuple[Operation, tuple[str, ...]], ...] = (
     (_upper, ("Write each word in uppercase: {l}.", "Put these in capital letters: {l}.")),
 )
 
-STRINGS = TurnTask(name="strings", make_turn=strings)
+STRINGS = TurnTask(name="strings", make_turn=strings, thinking_share=0.7)
