@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from .installed import RuntimeNotInstalled, require_packages
+from .quantize import quantize
 
 if TYPE_CHECKING:
     from tenantry_runtime.models.plan import MemberPlan, PlannedModel
@@ -23,7 +24,10 @@ _GIB = 1 << 30
 
 @click.group()
 def models() -> None:
-    """Plan for models."""
+    """Plan for models, and convert them."""
+
+
+models.add_command(quantize)
 
 
 @models.command()

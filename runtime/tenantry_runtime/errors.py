@@ -16,6 +16,8 @@ TenantryError
 ├── RequestTimeout               the request's own deadline passed
 └── ConfigurationError           the operator's configuration or state directory is unusable
     ├── CheckpointError          a model directory is unusable; names file and tensor
+    ├── ConversionError          a checkpoint cannot be converted as asked; says what to do
+    │   └── NotEnoughSpace       the disk has no room for it
     └── IncompatibleNode         edge and node cannot work together; names both sides' values
 
 HTTP status and code of each live in one table, `edge/errors.py`.
@@ -171,6 +173,38 @@ class CheckpointError(ConfigurationError):
     def __str__(self) -> str:
         where = f"{self.file}: tensor {self.tensor}" if self.tensor else self.file
         return f"{where}: {self.problem}"
+
+
+class ConversionError(ConfigurationError):
+    """A checkpoint cannot be converted as asked."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(path, problem)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+class NotEnoughSpace(ConversionError):
+    """The disk has no room for a conversion."""
+
+    def __init__(self, path: str, needed_bytes: int | None, free_bytes: int | None) -> None:
+        """None for both: the disk, or the quota on it, filled up while a file was written."""
+        self.needed_bytes = needed_bytes
+        self.free_bytes = free_bytes
+        super().__init__(path, "the disk is full")
+        # what a copy is made from: the base class has other parameters
+        self.args = (path, needed_bytes, free_bytes)
+
+    def __str__(self) -> str:
+        if self.needed_bytes is None or self.free_bytes is None:
+            found = "the disk is full, or its quota is used up"
+        else:
+            needed, free = self.needed_bytes / 2**20, self.free_bytes / 2**20
+            found = f"{needed:,.0f} MiB more are needed and {free:,.0f} MiB are free"
+        return f"{self.path}: {found}; make room and run it again: finished files are kept"
 
 
 class IncompatibleNode(ConfigurationError):

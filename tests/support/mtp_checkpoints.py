@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from tenantry_runtime.cache.checked import CheckedBatch
+from tenantry_runtime.cache.formats import SERVED_FORMATS
 from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.models.attend import PagedAttend
@@ -50,7 +51,7 @@ def _mtp_tensors(tensors: Tensors, config: Mapping[str, Any]) -> Tensors:
 
     hidden, vocab = config["hidden_size"], config["vocab_size"]
     mtp = f"model.layers.{config['num_hidden_layers']}."
-    model = f"model.layers.{_LIKE[config['model_type']]}."
+    model = f"model.layers.{min(_LIKE[config['model_type']], config['num_hidden_layers'] - 1)}."
     shapes: dict[str, torch.Size | tuple[int, ...]] = {
         name.replace(model, mtp): tensor.shape
         for name, tensor in tensors.items()
@@ -77,6 +78,7 @@ def drafts(
 
     cache = PagedCache(
         num_pages=num_pages,
+        cache_format=SERVED_FORMATS["float32"],
         latent_N=tuple(pool(config.cache_dim) for _ in range(config.num_layers + 1)),
         index_keys={config.num_layers: pool(config.indexer.head_dim)} if config.indexer else {},
     )

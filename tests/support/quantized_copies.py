@@ -33,7 +33,7 @@ INT4_SCHEME = QuantizationScheme(
 
 _ROUTED_EXPERT = re.compile(r".*\.mlp\.experts\.\d+\.(gate|up|down)_proj\.weight")
 _KEPT_IN_FP8_FILES = re.compile(
-    r".*(embed_tokens|lm_head|norm|mlp\.gate|weights_proj|eh_proj|vision_tower|mm_projector).*"
+    r".*(embed_tokens|lm_head|shared_head|norm|mlp\.gate\.|weights_proj|eh_proj|vision_tower|mm_projector).*"
 )
 
 

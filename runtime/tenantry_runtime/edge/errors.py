@@ -15,12 +15,14 @@ from tenantry_runtime.errors import (
     CheckpointError,
     ConfigurationError,
     ContextExceeded,
+    ConversionError,
     Forbidden,
     GenerationFailed,
     IncompatibleNode,
     InvalidInput,
     MethodNotAllowed,
     NodeUnavailable,
+    NotEnoughSpace,
     RequestError,
     RequestTimeout,
     RouteNotFound,
@@ -58,6 +60,8 @@ ANSWERS: Mapping[type[TenantryError], Answer] = MappingProxyType(
         # an operator's business: a client learns no more than that it is not its own fault
         ConfigurationError: Answer(500, 3043),
         CheckpointError: Answer(500, 3043),
+        ConversionError: Answer(500, 3043),
+        NotEnoughSpace: Answer(500, 3043),
         IncompatibleNode: Answer(500, 3043),
     }
 )

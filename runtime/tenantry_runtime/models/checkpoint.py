@@ -56,15 +56,24 @@ class Checkpoint:
     def __contains__(self, name: str) -> bool:
         return name in self._stored
 
-    def read(self, name: str, shape: tuple[int, ...] | None = None) -> torch.Tensor:
-        """Return a tensor as stored, in memory of its own; raise if it is missing or misshaped."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All tensors, in the order of the files' own lists."""
+        return tuple(self._stored)
+
+    def look_up(self, name: str, shape: tuple[int, ...] | None = None) -> StoredTensor:
+        """Return where a tensor lies, which counts as asked for; raise if it is missing or misshaped."""
         stored = self._stored.get(name)
         if stored is None:
             raise self.fail(name, "is missing")
         if shape is not None and stored.shape != shape:
             raise self.fail(name, f"has shape {list(stored.shape)}, expected {list(shape)}")
         self._unread.discard(name)
-        return read_tensor(name, stored)
+        return stored
+
+    def read(self, name: str, shape: tuple[int, ...] | None = None) -> torch.Tensor:
+        """Return a tensor as stored, in memory of its own; raise if it is missing or misshaped."""
+        return read_tensor(name, self.look_up(name, shape))
 
     def fail(self, name: str, problem: str) -> CheckpointError:
         """Return the error that names this tensor and its file."""

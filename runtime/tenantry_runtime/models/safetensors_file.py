@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from tenantry_runtime.errors import CheckpointError
 
-_DTYPES = {
+DTYPES = {
     "BOOL": torch.bool,
     "U8": torch.uint8,
     "I8": torch.int8,
@@ -31,6 +31,7 @@ _DTYPES = {
     "F32": torch.float32,
     "F64": torch.float64,
 }
+"""By the format's own words."""
 
 
 class StoredTensor(NamedTuple):
@@ -61,7 +62,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
 
 def read_tensor(name: str, stored: StoredTensor) -> torch.Tensor:
     """Return the tensor, in memory of its own."""
-    dtype = _DTYPES.get(stored.dtype)
+    dtype = DTYPES.get(stored.dtype)
     if dtype is None:
         raise CheckpointError(str(stored.path), name, f"is stored as {stored.dtype}")
     content = torch.empty(stored.num_bytes, dtype=torch.uint8)

@@ -92,6 +92,17 @@ def test_int4_rounds_gaussian_weights_better_than_min_max() -> None:
     assert error == pytest.approx(0.086, abs=0.0005)
 
 
+def test_int4_of_a_large_matrix_is_that_of_its_rows() -> None:
+    # more values than are rounded at once, and rows longer than that
+    for shape in ((97, 1536), (3, 40_000)):
+        weight = noise(*shape)
+        whole = quantize_int4(weight)
+        for row, packed, scale in zip(weight, *whole, strict=True):
+            alone = quantize_int4(row[None])
+            assert torch.equal(alone.packed[0], packed)
+            assert torch.equal(alone.scale[0], scale)
+
+
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
 def test_int4_keeps_its_relative_error_at_any_size(size: float) -> None:
     weight = noise(32, 64) * size
