@@ -6,7 +6,7 @@ PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint const
 PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: help run test check lint typecheck format cov accuracy bench bench-peers build clean
+.PHONY: help run test check lint typecheck format cov accuracy bench bench-peers bench-gpu build clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -61,6 +61,9 @@ bench: $(VENV)/.development ## Compare the nano models' speed with transformers'
 
 bench-peers: $(VENV)/.development ## Compare with llama.cpp's server and vLLM, which are built under PEERS first
 	python -m tenantry_recipes.bench.peers --work $(PEERS) $(BENCH_OPTIONS)
+
+bench-gpu: $(VENV)/.development ## Check the kernels on this machine's GPU against their references, then time them
+	python -m tenantry_recipes.bench.gpu $(BENCH_OPTIONS)
 
 build: $(VENV)/.development ## Build the sdist and the wheel
 	$(PIP_INSTALL) build
