@@ -16,6 +16,8 @@ import click
 
 from .ai import ai
 from .dev import dev
+from .drill import drill
+from .evaluate import evaluate
 from .models import models
 
 INTERRUPTED = 130
@@ -67,4 +69,6 @@ def main() -> None:
 
 main.add_command(ai)
 main.add_command(dev)
+main.add_command(drill)
+main.add_command(evaluate)
 main.add_command(models)

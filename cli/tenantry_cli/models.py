@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from .coverage import coverage
 from .installed import RuntimeNotInstalled, require_packages
 from .quantize import quantize
 
@@ -28,6 +29,9 @@ def models() -> None:
 
 
 models.add_command(quantize)
+
+
+models.add_command(coverage)
 
 
 @models.command()
@@ -104,7 +108,7 @@ def plan(
         raise click.UsageError(f"--activations must be a number of GiB, not {activations_gib!r}")
     require_packages(PLAN_PACKAGES)
     try:
-        from tenantry_runtime.cache.budget import CACHE_FORMATS
+        from tenantry_runtime.cache.formats import CACHE_FORMATS
         from tenantry_runtime.errors import ConfigurationError
         from tenantry_runtime.models.plan import GPU_BYTES, Gpus, find_model, plan_member
     except ModuleNotFoundError as error:

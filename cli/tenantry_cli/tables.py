@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from tenantry import Model
+if TYPE_CHECKING:
+    # importing the SDK takes a tenth of a second
+    from tenantry import Model
 
 # property of a model -> what the table calls it
 _FEATURES = {

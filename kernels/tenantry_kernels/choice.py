@@ -8,6 +8,7 @@ in float32 and with those of a model of hidden width 512 in BF16:
 |---|---|---|---|
 | norm, gate | any | any | one pass over memory instead of three |
 | attention | any | any | reads pages where they are, each sequence to its own length |
+| rows | any | any | FP8 rows written and read in one call, not ten |
 | router | 64 | 64 | saves ten calls of torch; of a longer chunk's time it would save less than a hundredth, and there torch's form stays in use, whose parts tests exchange |
 | experts | any | 512 | no sorting, no call per expert |
 | product | any | 128 | asks for weights ahead; with many rows torch's BF16 reuses them better |
@@ -15,7 +16,7 @@ in float32 and with those of a model of hidden width 512 in BF16:
 | absorb | any | 16 | as for products; it sums in float32, which with more rows is slower than BF16 |
 
 With more than one thread torch divides a product's rows among them: then 64 is the most.
-Deterministic mode takes norm and gate only, which do the same whatever the number of rows.
+Deterministic mode takes norm, gate and rows only, which do the same whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Literal, TypeAlias
 import torch
 
 OpName: TypeAlias = Literal[
-    "norm", "gate", "attention", "router", "experts", "product", "absorb", "expand"
+    "norm", "gate", "attention", "router", "experts", "product", "absorb", "expand", "step", "rows"
 ]
 
 HAS_COMPILER = find_spec("numba") is not None
@@ -45,6 +46,8 @@ _MOST_ROWS: Mapping[torch.dtype, Mapping[OpName, int]] = {
         "product": _ANY,
         "absorb": _ANY,
         "expand": _ANY,
+        "step": 128,
+        "rows": _ANY,
     },
     torch.bfloat16: {
         "norm": _ANY,
@@ -55,20 +58,26 @@ _MOST_ROWS: Mapping[torch.dtype, Mapping[OpName, int]] = {
         "product": 128,
         "absorb": 16,
         "expand": 512,
+        "step": 128,
+        "rows": _ANY,
     },
+    # pages of FP8 rows
+    torch.uint8: {"attention": _ANY, "rows": _ANY},
 }
 _MOST_ROWS_BESIDE_THREADS = 64
-_IN_ROW_ORDER = frozenset[OpName]({"norm", "gate"})
+_IN_ROW_ORDER = frozenset[OpName]({"norm", "gate", "rows"})
 _DIVIDED_BY_TORCH = frozenset[OpName]({"experts", "product", "absorb", "expand"})
 
 
-def is_compiled(op: OpName, x: torch.Tensor, *, deterministic: bool = False) -> bool:
-    """Return whether rows `x` [T, ...] pass the compiled form of `op`."""
+def is_compiled(
+    op: OpName, x: torch.Tensor, *, num_rows: int | None = None, deterministic: bool = False
+) -> bool:
+    """Return whether rows `x` [T, ...] pass the compiled form of `op`; or `num_rows` such rows."""
     if not (HAS_COMPILER and x.is_cpu and torch.is_inference_mode_enabled()):
         return False
     if deterministic and op not in _IN_ROW_ORDER:
         return False
-    most = _MOST_ROWS[x.dtype][op] if x.dtype in _MOST_ROWS else 0
+    most = _MOST_ROWS.get(x.dtype, {}).get(op, 0)
     if op in _DIVIDED_BY_TORCH and torch.get_num_threads() > 1:
         most = min(most, _MOST_ROWS_BESIDE_THREADS)
-    return x.shape[0] <= most
+    return (x.shape[0] if num_rows is None else num_rows) <= most

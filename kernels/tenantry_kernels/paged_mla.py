@@ -1,6 +1,7 @@
 """Attention of absorbed MLA queries over a paged latent cache.
 
-Cache layout, per layer, in the cache's dtype (BF16, or float32 in tests):
+Cache layout, per layer, in the cache's dtype (BF16, or float32 in tests; FP8 has one of its own,
+`fp8_rows`, whose rows are float32 too once they are gathered):
 
 | axis | length | what |
 |---|---|---|

@@ -13,6 +13,7 @@ TenantryError
 ├── CapacityExceeded             the queue is full; carries when to come back
 ├── NodeUnavailable              no healthy node serves this model and phase
 ├── GenerationFailed             a node failed a request that it had accepted
+│   └── CacheIntegrityError      a cache page was not the request's own; nothing of it was used
 ├── RequestTimeout               the request's own deadline passed
 └── ConfigurationError           the operator's configuration or state directory is unusable
     ├── CheckpointError          a model directory is unusable; names file and tensor
@@ -148,6 +149,13 @@ class GenerationFailed(TenantryError):
 
     def __str__(self) -> str:
         return f"generation failed: {self.problem}"
+
+
+class CacheIntegrityError(GenerationFailed):
+    """A cache page was not the request's own; nothing of it was used."""
+
+    def __str__(self) -> str:
+        return f"cache_integrity: {self.problem}"
 
 
 class RequestTimeout(TenantryError, TimeoutError):

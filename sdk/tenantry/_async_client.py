@@ -22,7 +22,7 @@ from ._response import (
     parse_result,
     transport_error,
 )
-from ._results import Completion, Model
+from ._results import Completion, Coverage, Model
 from ._retry import DEFAULT_MAX_RETRIES, RetryPolicy
 from ._stream import AsyncStream
 
@@ -139,6 +139,10 @@ class AsyncAI:
             if page.is_last(len(models)):
                 break
         return models
+
+    async def coverage(self) -> Coverage:
+        """Say which uses of cache pages are checked, on every node."""
+        return parse_result(await self._send(self._calls.coverage()), Coverage)
 
     async def aclose(self) -> None:
         """Close the connections; streams that are still open break."""

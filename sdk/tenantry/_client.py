@@ -19,7 +19,7 @@ from ._response import (
     parse_result,
     transport_error,
 )
-from ._results import Completion, Model
+from ._results import Completion, Coverage, Model
 from ._retry import DEFAULT_MAX_RETRIES, RetryPolicy
 from ._stream import Stream
 
@@ -144,6 +144,10 @@ class AI:
             if page.is_last(len(models)):
                 break
         return models
+
+    def coverage(self) -> Coverage:
+        """Say which uses of cache pages are checked, on every node."""
+        return parse_result(self._send(self._calls.coverage()), Coverage)
 
     def close(self) -> None:
         """Close the connections; streams that are still open break."""

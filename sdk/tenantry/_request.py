@@ -98,6 +98,14 @@ class Calls:
             timeout=_httpx_timeout(self.timeout),
         )
 
+    def coverage(self) -> Call:
+        return Call(
+            method="GET",
+            url=f"{self.config.account_url}/ai/coverage",
+            headers={**self._headers(), "accept": "application/json"},
+            timeout=_httpx_timeout(self.timeout),
+        )
+
     def _headers(self) -> dict[str, str]:
         return {
             "authorization": f"Bearer {self.config.api_token}",

@@ -237,3 +237,25 @@ class Model(Record, frozen=True, kw_only=True):
             if entry.property_id == property_id:
                 return entry.value
         return None
+
+
+class CoveredOp(Record, frozen=True, kw_only=True):
+    """One use of cache pages by one model in one phase on one node."""
+
+    node: int = 0
+    model: str
+    phase: str
+    op: str
+    format: str = ""
+    """Of what the pages hold."""
+    device: str = ""
+    checked: bool
+    """Whether a page that is not the request's own is refused there."""
+
+
+class Coverage(Record, frozen=True, kw_only=True):
+    """What the runtime's nodes have found by trying, when they started."""
+
+    all_checked: bool = False
+    nodes_without_answer: int = 0
+    ops: list[CoveredOp] = []

@@ -66,6 +66,22 @@ def test_a_streamed_answer_is_the_whole_answer_in_pieces(server: DevServer, mode
     assert usages[-1]["completion_tokens"] == whole["result"]["usage"]["completion_tokens"] > 0
 
 
+def test_every_use_of_pages_is_checked_in_both_phases_of_both_models(server: DevServer) -> None:
+    reported = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "models", "coverage", "--json"],
+        env=server.environment,
+        capture_output=True,
+        check=True,
+    )
+    report = json.loads(reported.stdout)
+    assert report["all_checked"] is True
+    assert {(op["model"], op["phase"]) for op in report["ops"]} == {
+        (model, phase)
+        for model in ("@cf/moonshotai/kimi-k2.6", "@cf/zai-org/glm-5.2")
+        for phase in ("prefill", "decode")
+    }
+
+
 def joined(chunks: list[dict[str, Any]], field: str) -> str:
     deltas = (choice["delta"] for chunk in chunks for choice in chunk["choices"])
     return "".join(delta.get(field) or "" for delta in deltas)

@@ -58,14 +58,18 @@ def test_without_a_compiler_everything_is_torchs(
 
 @torch.inference_mode()
 def test_deterministic_mode_takes_what_computes_row_by_row() -> None:
-    assert [op for op in OPS if is_compiled(op, rows(1), deterministic=True)] == ["norm", "gate"]
+    assert [op for op in OPS if is_compiled(op, rows(1), deterministic=True)] == [
+        "norm",
+        "gate",
+        "rows",
+    ]
 
 
 @torch.inference_mode()
 def test_many_rows_leave_bf16_products_to_torch() -> None:
     many = rows(1024, torch.bfloat16)
     theirs = [op for op in OPS if not is_compiled(op, many)]
-    assert theirs == ["router", "experts", "product", "absorb", "expand"]
+    assert theirs == ["router", "experts", "product", "absorb", "expand", "step"]
     assert is_compiled("product", rows(1024))
 
 

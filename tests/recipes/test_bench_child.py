@@ -19,7 +19,7 @@ def test_a_child_answers_and_tells_its_memory(tmp_path: Path) -> None:
         )
         for answer in tiny.answers
     ]
-    settings = EngineSettings(directory=tmp_path, dtype="float32", cache_dtype="float32", threads=1)
+    settings = EngineSettings(directory=tmp_path, dtype="float32", cache="float32", threads=1)
     with ChildContender(settings) as child:
         run = child.generate(prompts, 8)
         peak = child.peak_bytes()

@@ -22,6 +22,7 @@ from tenantry_recipes.bench.weights import WeightCounts
 from tenantry_recipes.nano.export import write_checkpoint
 from tenantry_recipes.nano.models import NANO_MODELS
 from tenantry_recipes.nano.parameters import ParameterSource
+from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.core import RenderOptions
 from tenantry_runtime.models.decoder import Decoder
 from tenantry_runtime.models.loader import load_config
@@ -73,7 +74,8 @@ def prompts_of(ids: list[list[int]]) -> list[BenchPrompt]:
 def engine_tokens(
     directory: Path, prompts: list[BenchPrompt], num_tokens: int, *, dtype: DtypeName
 ) -> tuple[tuple[int, ...], ...]:
-    settings = EngineSettings(directory=directory, dtype=dtype, cache_dtype=dtype, threads=1)
+    cache: CacheName = "float32" if dtype == "float32" else "bf16"
+    settings = EngineSettings(directory=directory, dtype=dtype, cache=cache, threads=1)
     engine = EngineContender.load(settings)
     try:
         return engine.generate(prompts, num_tokens).token_ids

@@ -188,7 +188,7 @@ async def test_servers_are_sent_the_same_prompts_in_turn() -> None:
         threads=1,
         own_threads=1,
         dtype="bfloat16",
-        cache_dtype="bfloat16",
+        cache="bf16",
     )
     names = ("ours", "llama", "vllm")
     with a_peer(answer_by_name) as peer:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from support.answers import a_chunk, a_completion, a_model, a_usage_chunk
-from tenantry import Chunk, Completion, InvalidResponse, Model, Usage
+from tenantry import Chunk, Completion, Coverage, InvalidResponse, Model, Usage
 from tenantry._response import RecordT, parse_record, read_envelope
 
 A_CALL = {
@@ -153,3 +153,10 @@ def test_a_result_can_be_pickled_and_compared() -> None:
 def test_a_result_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         read(a_completion(), Completion).model = "other"  # type: ignore[misc]  # frozen
+
+
+def test_a_report_of_coverage_says_what_is_not_checked() -> None:
+    op = {"model": "m", "phase": "decode", "op": "read", "checked": False}
+    report = read({"all_checked": False, "nodes_without_answer": 0, "ops": [op]}, Coverage)
+    assert [(covered.op, covered.checked) for covered in report.ops] == [("read", False)]
+    assert report.all_checked is False

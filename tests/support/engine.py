@@ -11,7 +11,7 @@ import torch
 from support.fake_decoder import FakeCache, FakeConfig, FakeDecoder, next_logits
 from support.sampler_reference import draw
 from tenantry_runtime.core import FinishReason, Sampling
-from tenantry_runtime.engine.build import LoadedModel, assemble_loop
+from tenantry_runtime.engine.build import LoadedModel, PageParts, assemble_loop
 from tenantry_runtime.engine.config import ModelSource, NodeConfig
 from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.pool.messages import Failed, NodeMessage, SequenceTokens, Step, Submit
@@ -51,6 +51,9 @@ def an_engine(
     max_waiting: int = 64,
     chunk_tokens: int = 32,
     clock_s: Callable[[], float] = time.time,
+    parts: PageParts | None = None,
+    check_pages: bool = True,
+    max_incidents: int = 16,
 ) -> EngineLoop:
     config = NodeConfig(
         models=tuple(ModelSource(id=model, directory="unused") for model in models),
@@ -58,10 +61,12 @@ def an_engine(
         max_batch=max_batch,
         max_waiting=max_waiting,
         chunk_tokens=chunk_tokens,
+        check_pages=check_pages,
+        max_incidents=max_incidents,
     )
     decoder = decoder or FakeDecoder()
     loaded = [_loaded(source, decoder, num_pages) for source in config.models]
-    return assemble_loop(config, loaded, clock_s=clock_s)
+    return assemble_loop(config, loaded, clock_s=clock_s, parts=parts)
 
 
 def expected_answer(submit: Submit, vocab_size: int = FakeConfig().vocab_size) -> list[int]:
@@ -134,4 +139,5 @@ def _loaded(source: ModelSource, decoder: FakeDecoder, num_pages: int) -> Loaded
         revision=decoder.revision,
         cache=cache,
         num_pages=num_pages,
+        num_appends=1,
     )

@@ -30,14 +30,14 @@ class FakeConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeCache:
     words: torch.Tensor
-    """int64 [pages, PAGE_TOKENS]; what was never written is poison."""
+    """int64 [pages + 1, PAGE_TOKENS], the sink last; what was never written is poison."""
 
     @classmethod
     def allocate(
         cls, config: FakeConfig, *, num_pages: int, dtype: torch.dtype, device: str = "cpu"
     ) -> FakeCache:
         generator = torch.Generator().manual_seed(num_pages)
-        shape = (num_pages, PAGE_TOKENS)
+        shape = (num_pages + 1, PAGE_TOKENS)
         return cls(words=torch.randint(1 << 62, (1 << 63) - 1, shape, generator=generator))
 
     @staticmethod
@@ -65,13 +65,18 @@ class FakeDecoder:
         if self._fatal_token is not None and (batch.token_ids_T == self._fatal_token).any():
             raise RuntimeError("the fatal token was read")
         words_T = words(batch.token_ids_T.numpy(), batch.positions_T.numpy())
-        cache.words.view(-1)[checked.write_slot_T] = torch.from_numpy(words_T)
+        slot_T = checked.write_slot_T.clamp(max=cache.words.numel() - PAGE_TOKENS)
+        cache.words.view(-1)[slot_T] = torch.from_numpy(words_T)
+        checked.landing.landed(checked.write_slot_T)
 
         row_hashes: list[np.ndarray] = []
         for sequence, (begin, end) in enumerate(pairwise(batch.cu_len)):
             num_readable = checked.read_len_S[sequence]
             table_L = checked.page_table_SL[sequence, : -(-num_readable // PAGE_TOKENS)]
             readable = cache.words[table_L].view(-1)[:num_readable].numpy()
+            if not num_readable:
+                row_hashes.append(np.zeros(end - begin, np.uint64))
+                continue
             row_hashes.append(prefix_hashes(readable)[num_readable - (end - begin) :])
         hash_R = np.concatenate(row_hashes)[batch.logit_rows_R.numpy()]
         finite_R = batch.token_ids_T[batch.logit_rows_R] != (self._nan_token or -1)

@@ -10,6 +10,7 @@ from itertools import accumulate
 import torch
 
 from tenantry_runtime.cache.checked import NO_SLOT, CheckedBatch
+from tenantry_runtime.cache.formats import SERVED_FORMATS, CacheName
 from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.models.batch import ForwardBatch
@@ -18,13 +19,14 @@ from tenantry_runtime.models.decoder import Decoder
 
 
 def poisoned_cache(
-    config: ModelConfig, *, num_pages: int, dtype: torch.dtype = torch.float32
+    config: ModelConfig, *, num_pages: int, cache: CacheName = "float32"
 ) -> PagedCache:
     """Return a pool that turns everything into NaN that reads what was not written."""
-    cache = PagedCache.allocate(config, num_pages=num_pages, dtype=dtype)
-    for pool in (*cache.latent_N, *cache.index_keys.values()):
-        pool.fill_(torch.nan)
-    return cache
+    pages = PagedCache.allocate(config, num_pages=num_pages, cache_format=SERVED_FORMATS[cache])
+    for pool in (*pages.latent_N, *pages.index_keys.values()):
+        # bits that are not a number in every format, of values and of scales
+        pool.view(torch.uint8).fill_(0xFF)
+    return pages
 
 
 @dataclass(slots=True, eq=False)
@@ -52,10 +54,10 @@ class PagedRun:
         *,
         num_pages: int = 24,
         seed: int = 0,
-        dtype: torch.dtype = torch.float32,
+        cache: CacheName = "float32",
     ) -> None:
         self.decoder = decoder
-        self.cache = poisoned_cache(decoder.config, num_pages=num_pages, dtype=dtype)
+        self.cache = poisoned_cache(decoder.config, num_pages=num_pages, cache=cache)
         self._free = list(range(num_pages))
         random.Random(seed).shuffle(self._free)
 

@@ -15,6 +15,7 @@ from tenantry_runtime.errors import TenantryError
 from tenantry_runtime.pool.messages import (
     MemberDescription,
     NodeDescription,
+    OpCoverage,
     SequenceTokens,
     Submit,
     Timings,
@@ -45,6 +46,7 @@ class FakeTokenSource:
         context_tokens: int = NODE_CONTEXT_TOKENS,
         finishes: bool = True,
         crowd: int = 0,
+        coverage: Sequence[OpCoverage] = (),
     ) -> None:
         self.is_healthy = True
         self.submits: list[Submit] = []
@@ -62,7 +64,7 @@ class FakeTokenSource:
         self._timings = timings
         self._finishes = finishes
         self._crowd = crowd
-        self._description = _description(models, phases, context_tokens)
+        self._description = _description(models, phases, context_tokens, coverage)
 
     @property
     def description(self) -> NodeDescription:
@@ -117,7 +119,10 @@ class FakeTokenSource:
 
 
 def _description(
-    models: Sequence[str], phases: Sequence[Phase], context_tokens: int
+    models: Sequence[str],
+    phases: Sequence[Phase],
+    context_tokens: int,
+    coverage: Sequence[OpCoverage],
 ) -> NodeDescription:
     members = tuple(
         MemberDescription(
@@ -129,6 +134,7 @@ def _description(
             num_pages=64,
             context_tokens=context_tokens,
             revision="0" * 64,
+            coverage=tuple(coverage),
         )
         for model in models
         for phase in phases

@@ -71,6 +71,17 @@ def float_of(typingctx, word):
     return types.float32(types.int32), lambda _, builder, __, args: builder.bitcast(args[0], _F32)
 
 
+@intrinsic
+def stay_whole(typingctx):
+    """Keep the function that calls this from being copied into its callers, which costs compile time."""
+
+    def code(context, builder, signature, args):
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), code
+
+
 def dots(num_rows, num_outs):
     """Return the block out[row + r, column + o] = x[t + r] . weight[at[o]], r < num_rows, o < num_outs.
 
@@ -85,7 +96,7 @@ def dots(num_rows, num_outs):
         def code(context, builder, signature, args):
             x_rows = _rows(context, builder, x, args[0], args[1], num_rows)
             w_rows = [
-                _row(context, builder, weight, args[2], builder.extract_value(args[3], o))
+                row_address(context, builder, weight, args[2], builder.extract_value(args[3], o))
                 for o in range(num_outs)
             ]
             width = _length(context, builder, x, args[0])
@@ -127,7 +138,7 @@ def weighted_rows(num_rows, num_vectors):
 
         def code(context, builder, signature, args):
             weights = _rows(context, builder, weight, args[0], args[1], num_rows)
-            order = _row(context, builder, at, args[3], _I64(0))
+            order = row_address(context, builder, at, args[3], _I64(0))
             o_rows = _rows(context, builder, out, args[7], args[1], num_rows)
             offsets = [builder.add(args[6], _I64(v * LANES)) for v in range(num_vectors)]
             places = [(r, offset) for r in range(num_rows) for offset in offsets]
@@ -139,7 +150,7 @@ def weighted_rows(num_rows, num_vectors):
                 builder.store(_floats(builder, o_rows[r], offset), total)
             with cgutils.for_range_slice(builder, args[4], args[5], _I64(1), _I64) as (k, _):
                 slot = builder.load(builder.gep(order, [k]))
-                source = _row(context, builder, values, args[2], slot)
+                source = row_address(context, builder, values, args[2], slot)
                 vectors = [_floats(builder, source, offset) for offset in offsets]
                 for offset in offsets[::2]:
                     _prefetch(builder, source, offset, next_rows)
@@ -173,7 +184,7 @@ def _stride(context, builder, kind, array):
     return cgutils.unpack_tuple(builder, struct.strides, kind.ndim)[0]
 
 
-def _row(context, builder, kind, array, index):
+def row_address(context, builder, kind, array, index):
     """Return the address of row `index`, or of a vector's first value."""
     struct = context.make_array(kind)(context, builder, array)
     stride = _stride(context, builder, kind, array)
@@ -182,7 +193,10 @@ def _row(context, builder, kind, array, index):
 
 
 def _rows(context, builder, kind, array, first, number):
-    return [_row(context, builder, kind, array, builder.add(first, _I64(r))) for r in range(number)]
+    return [
+        row_address(context, builder, kind, array, builder.add(first, _I64(r)))
+        for r in range(number)
+    ]
 
 
 def _vector_at(builder, row, i, length):

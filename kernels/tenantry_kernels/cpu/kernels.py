@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from .blocks import LANES, STEP, dots, float_of, narrow, weighted_rows, widen
+from .blocks import LANES, STEP, dots, float_of, narrow, stay_whole, weighted_rows, widen
 
-BLOCKS = "bec6fc320c51c5e564af38115083b9f7"
+BLOCKS = "80bb63cced24cf9e0027e5d78865909f"
 """The first half of the SHA-256 of `blocks.py`."""
 
 _FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
@@ -50,8 +50,8 @@ def _in_order(function):
     return _jit(function, {"contract"})
 
 
-def _jit(function, fast_math):
-    options = {"nogil": True, "fastmath": fast_math, "error_model": "numpy"}
+def _jit(function, fast_math, **others):
+    options = {"nogil": True, "fastmath": fast_math, "error_model": "numpy", **others}
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError:
@@ -83,6 +83,7 @@ def exp(x):
 @_compiled
 def product(x, weight, out):
     """out[t, o] = x[t] . weight[o]. x: floats or bits [T, I]; weight: bits [O, I]; out: [T, O]."""
+    stay_whole()
     num_rows, num_out = x.shape[0], weight.shape[0]
     if x.shape[1] % STEP or num_out < OUTPUTS:
         product_in_order(x, weight, out)
@@ -193,6 +194,7 @@ def route(x, weight, bias, num_groups, num_kept, scaling, is_normalized, expert,
     Only experts of the `num_kept` groups whose two best sum highest are chosen. x: [T, H]; weight:
     [E, H]; bias: [E]; expert, factor: [T, K], the best first.
     """
+    stay_whole()
     num_rows, num_choices = expert.shape
     num_experts = weight.shape[0]
     score = np.empty((num_rows, num_experts), np.float32)
@@ -252,17 +254,18 @@ def first_of_best(value, is_taken):
 
 
 @_compiled
-def rms_norm(x, weight, eps, out):
-    """out[t] = x[t] / sqrt(mean(x[t]**2) + eps) * weight. x, out: [T, H]; weight: bits [H]."""
-    num_rows, width = x.shape
+def rms_norm(x, first, weight, eps, out):
+    """out[t] = v / sqrt(mean(v**2) + eps) * weight, v = x[t, first:]. out: [T, H]; weight: bits [H]."""
+    stay_whole()
+    num_rows, width = out.shape
     for t in range(num_rows):
         total = ZERO
         for i in range(width):
-            value = widen(x[t, i])
+            value = widen(x[t, first + i])
             total += value * value
         factor = ONE / np.sqrt(total / np.float32(width) + eps)
         for i in range(width):
-            out[t, i] = narrow(widen(x[t, i]) * factor * widen(weight[i]), out)
+            out[t, i] = narrow(widen(x[t, first + i]) * factor * widen(weight[i]), out)
 
 
 @_compiled
@@ -286,6 +289,7 @@ def own_slots(page_table, read_len, chosen, page_tokens, num_slots, slot):
     page_table: [P]; chosen: [K] positions, of which those outside the sequence are nothing, or [0]
     for all `read_len`.
     """
+    stay_whole()
     if read_len > page_table.shape[0] * page_tokens:
         return -1
     n = 0
@@ -301,18 +305,20 @@ def own_slots(page_table, read_len, chosen, page_tokens, num_slots, slot):
 
 @_compiled
 def match_keys(query, first, pool, slot, n, score):
-    """score[h, k] = query[first + h] . row at slot[k], for `HEADS` heads and the first `n` slots.
+    """score[h, k] = query[first + h] . row at slot[k], for all h and the first `n` slots.
 
-    `slot` and `score` have room for three more, which are computed too.
+    `slot` and `score` have room for three more, which are computed too; of heads it has fours.
     """
+    stay_whole()
+    num_heads = score.shape[0]
     is_blocked = query.shape[1] % STEP == 0
     for k in range(0, n, OUTPUTS):
         if is_blocked:
             at = (slot[k], slot[k + 1], slot[k + 2], slot[k + 3])
-            for h in range(0, HEADS, ROWS):
+            for h in range(0, num_heads, ROWS):
                 _dots_of_four(query, first + h, pool, at, score, h, k)
         else:
-            for h in range(HEADS):
+            for h in range(num_heads):
                 for j in range(k, k + OUTPUTS):
                     total = ZERO
                     for i in range(query.shape[1]):
@@ -323,6 +329,7 @@ def match_keys(query, first, pool, slot, n, score):
 @_compiled
 def softmax(score, scale, n):
     """Turn the first `n` scores into weights of sum 1."""
+    stay_whole()
     highest = np.float32(-np.inf)
     for k in range(n):
         score[k] *= scale
@@ -338,6 +345,7 @@ def softmax(score, scale, n):
 @_compiled
 def weigh_rows(weight, values, at, n, out):
     """out[t] = sum over k < n of weight[t, k] * values[at[k]], its first values. out: [T, L]."""
+    stay_whole()
     num_rows, width = out.shape
     for t in range(num_rows):
         for i in range(width):
@@ -369,6 +377,7 @@ def decode_attention(q, pool, row, page_table, read_len, chosen, page_tokens, sc
     chosen: [T, K], or [T, 0] for everything; out: [T, N, L]. Only the rows in `row` are read and
     written. False if a sequence names a page that is not there.
     """
+    stay_whole()
     num_heads, width = q.shape[1], q.shape[2]
     query = np.zeros((num_heads + HEADS - 1, width), q.dtype)
     longest = chosen.shape[1]
@@ -377,8 +386,9 @@ def decode_attention(q, pool, row, page_table, read_len, chosen, page_tokens, sc
             longest = max(longest, read_len[s])
     # three more, for keys are matched by fours: the sequence's last one again
     slot = np.empty(longest + 3, np.int64)
-    weight = np.empty((HEADS, longest + 3), np.float32)
-    sums = np.empty((HEADS, out.shape[2]), np.float32)
+    together = min(HEADS, -(-num_heads // ROWS) * ROWS)
+    weight = np.empty((together, longest + 3), np.float32)
+    sums = np.empty((together, out.shape[2]), np.float32)
     for s in range(row.shape[0]):
         t = row[s]
         n = own_slots(page_table[s], read_len[s], chosen[t], page_tokens, pool.shape[0], slot)
@@ -389,7 +399,7 @@ def decode_attention(q, pool, row, page_table, read_len, chosen, page_tokens, sc
         copy_rows(q[t], query)
         for first in range(0, num_heads, HEADS):
             match_keys(query, first, pool, slot, n, weight)
-            for h in range(HEADS):
+            for h in range(together):
                 softmax(weight[h], scale, n)
             weigh_rows(weight, pool, slot, n, sums)
             copy_rows(sums[: min(HEADS, num_heads - first)], out[t, first:])
@@ -438,6 +448,7 @@ def index_scores(q, head_weight, pool, row, page_table, read_len, page_tokens, o
     q: [T, J, D]; head_weight: [T, J]; pool: bits [slots, D]; row, read_len: [S]; page_table: [S, P];
     out: [S, K]. False if a sequence names a page that is not there.
     """
+    stay_whole()
     num_heads, width = q.shape[1], q.shape[2]
     query = np.zeros((num_heads + HEADS - 1, width), q.dtype)
     slot = np.empty(out.shape[1] + 3, np.int64)

@@ -106,7 +106,7 @@ def route(
 def rms_norm(x_TH: torch.Tensor, weight_H: torch.Tensor, eps: float) -> torch.Tensor:
     """Return x / sqrt(mean(x**2) + eps) * weight, rounded once."""
     out = x_TH.new_empty(x_TH.shape)
-    kernels.rms_norm(_bits(x_TH), _bits(weight_H), np.float32(eps), _bits(out))
+    kernels.rms_norm(_bits(x_TH), 0, _bits(weight_H), np.float32(eps), _bits(out))
     return out
 
 

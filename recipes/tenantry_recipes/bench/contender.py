@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
+from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.core import Message, RenderOptions
 
 DtypeName: TypeAlias = Literal["float32", "bfloat16"]
@@ -86,7 +87,7 @@ class EngineSettings:
 
     directory: Path
     dtype: DtypeName
-    cache_dtype: DtypeName = "bfloat16"
+    cache: CacheName = "bf16"
     threads: int
     max_batch: int = 64
 

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tenantry_recipes.nano.models import NANO_MODELS, checkpoint_directory
+from tenantry_runtime.cache.formats import SERVED_FORMATS, CacheName
 from tenantry_runtime.models.loader import load_config
 from tenantry_runtime.text import TextModel, load_text
 
@@ -63,7 +64,7 @@ class Options:
     rounds: int
     threads: int
     dtype: DtypeName
-    cache_dtype: DtypeName
+    cache: CacheName
     """Of the engine."""
     attention: str | None
     experts: str | None
@@ -140,16 +141,19 @@ def check_export(
 ) -> None:
     """Raise `BenchmarkError` unless checkpoint, export and transformers' reading of it agree."""
 
-    def engine(directory: Path, dtype: DtypeName) -> ChildContender:
+    def engine(directory: Path, dtype: DtypeName, cache: CacheName) -> ChildContender:
         return ChildContender(
-            EngineSettings(directory=directory, dtype=dtype, cache_dtype=dtype, threads=threads)
+            EngineSettings(directory=directory, dtype=dtype, cache=cache, threads=threads)
         )
 
     # in BF16, to which both are rounded: what a checkpoint's formats hold beyond it is not exported
-    with engine(directory, "bfloat16") as original, engine(export, "bfloat16") as exported:
+    with (
+        engine(directory, "bfloat16", "bf16") as original,
+        engine(export, "bfloat16", "bf16") as exported,
+    ):
         check_same_tokens(original, exported, prompts)
     theirs = TransformersSettings(directory=export, dtype="float32", threads=threads)
-    with engine(export, "float32") as exported, ChildContender(theirs) as reference:
+    with engine(export, "float32", "float32") as exported, ChildContender(theirs) as reference:
         check_same_tokens(exported, reference, prompts)
 
 
@@ -230,7 +234,7 @@ def _settings(
     engine = EngineSettings(
         directory=export,
         dtype=options.dtype,
-        cache_dtype=options.cache_dtype,
+        cache=options.cache,
         threads=options.threads,
         max_batch=max(options.concurrency),
     )
@@ -272,7 +276,7 @@ def main() -> None:
         rounds=arguments.rounds,
         threads=arguments.threads,
         dtype=arguments.dtype,
-        cache_dtype=arguments.cache_dtype,
+        cache=arguments.cache,
         attention=arguments.attention,
         experts=arguments.experts,
         has_http=not arguments.no_http,
@@ -306,7 +310,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="float32")
     parser.add_argument(
-        "--cache-dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of the engine"
+        "--cache", choices=tuple(SERVED_FORMATS), default="bf16", help="format, of the engine"
     )
     parser.add_argument("--attention", choices=("sdpa", "eager"), help="of transformers")
     parser.add_argument(

@@ -15,7 +15,7 @@ def node_config(settings: EngineSettings, *, vocab_limit: int | None = None) -> 
     return NodeConfig(
         models=(ModelSource(id=MODEL, directory=str(settings.directory), vocab_limit=vocab_limit),),
         dtype=settings.dtype,
-        cache_dtype=settings.cache_dtype,
+        cache=settings.cache,
         threads=settings.threads,
         max_batch=settings.max_batch,
     )

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from tenantry import AI
+from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.core import (
     ContentDelta,
     Message,
@@ -47,14 +48,20 @@ class EngineResponder:
         }
 
     @classmethod
-    def load(cls, directory: Path, *, threads: int = 1, max_batch: int = 32) -> EngineResponder:
-        """Load a checkpoint."""
+    def load(
+        cls, directory: Path, *, threads: int = 1, max_batch: int = 32, cache: CacheName = "bf16"
+    ) -> EngineResponder:
+        """Load a checkpoint; `cache` is the format of its pages."""
         text = load_text(directory)
         source = ModelSource(
             id=directory.name, directory=str(directory), vocab_limit=text.vocab_size
         )
         config = NodeConfig(
-            models=(source,), threads=threads, max_batch=max_batch, max_waiting=_MAX_WAITING
+            models=(source,),
+            cache=cache,
+            threads=threads,
+            max_batch=max_batch,
+            max_waiting=_MAX_WAITING,
         )
         return cls(text, build_loop(config))
 

@@ -32,9 +32,6 @@ from .rows import row_batches
 SAVE_EVERY_S = 300
 BALANCE_STEP = 1e-3
 """Router-bias step of DeepSeek-V3 (its report, section 4.2)."""
-INDEX_WEIGHT = 0.1
-"""Of the index loss, which also moves the layers: what only a late layer looks for has to become
-visible where its indexer chooses, and a choice as such has no gradient."""
 MTP_WEIGHT = 0.3
 
 
@@ -119,11 +116,13 @@ class Trainer:
             logits = self.decoder.head(states_TH[at - 1]).float()
         targets = batch.token_ids_T[at]
         loss = cross_entropy(logits, targets)
-        index_loss = torch.stack([torch.zeros(()), *attend.index_losses]).sum()
+        index_loss = torch.zeros(())
+        if attend.index_losses:
+            index_loss = torch.stack(attend.index_losses).sum()
+            index_loss.backward(inputs=self._index_parameters, retain_graph=True)
         if phase.trains_mtp and self.decoder.mtp:
             self._backward_mtp(batch, states_TH.detach(), attend)
-        total = loss + INDEX_WEIGHT * index_loss
-        total.backward(inputs=self._main_parameters + self._index_parameters)
+        loss.backward(inputs=self._main_parameters)
         correct = (logits.argmax(-1) == targets).float().mean()
         return StepReport(
             loss=loss.item(),

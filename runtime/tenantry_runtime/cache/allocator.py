@@ -5,117 +5,42 @@
 | free | reserved: gets the next generation and its owner as its tag |
 | private | its lease is released, or shares it |
 | shared | it is retired, when no lease reads it |
-| quiescing | the step that may still touch it is known finished: then free |
+| quiescing | the step and the hand-off that may still touch it are known finished: then free, or quarantined |
+| quarantined | the node is idle and the audit finds nothing: then free |
+
+A page that becomes nobody's gets the nobody tag, so that whoever still reads it is found out. What
+does not agree with the pool's own record is never freed on somebody's word: it is quarantined.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import NewType, TypeAlias
+from itertools import count
 
-from .owners import OWNER_BITS, OwnerSlot
+from .ledger import PageLedger
+from .owners import OwnerSlot
+from .pages import (
+    GENERATION_BITS as GENERATION_BITS,
+    NOBODY_TAG as NOBODY_TAG,
+    Fence as Fence,
+    HandoffId as HandoffId,
+    Lease as Lease,
+    OwnerPages as OwnerPages,
+    PageIndex as PageIndex,
+    PageRef as PageRef,
+    PageState as PageState,
+    PageStatistics as PageStatistics,
+    SharedPage as SharedPage,
+    StepNumber as StepNumber,
+    Tag as Tag,
+    make_tag as make_tag,
+    owner_of as owner_of,
+)
+from .pool_audit import findings_of
 
-PageIndex = NewType("PageIndex", int)
-Tag = NewType("Tag", int)
-"""Owner slot in the upper 16 bits, generation in the lower 48, as a signed 64-bit integer."""
-
-Fence: TypeAlias = int
-"""The number of a step. Steps finish in the order of their numbers."""
-
-GENERATION_BITS = 48
 _GENERATION_MASK = (1 << GENERATION_BITS) - 1
-_WORD_BITS = OWNER_BITS + GENERATION_BITS
-
-
-@dataclass(frozen=True, slots=True)
-class PageRef:
-    """A page, and the tag it had when it was acquired."""
-
-    index: PageIndex
-    tag: Tag
-
-
-class PageState(IntEnum):
-    """Who may use a page."""
-
-    FREE = 0
-    """Nobody."""
-    PRIVATE = 1
-    """The holder of its lease."""
-    QUIESCING = 2
-    """Nobody new; a launched step may still read or write it."""
-    SHARED = 3
-    """Leases of its owner, to read."""
-
-
-class SharedPage:
-    """A page that leases of its owner may read and nobody may write, from `share` to `retire`."""
-
-    __slots__ = ("last_read", "num_readers", "ref")
-
-    def __init__(self, ref: PageRef) -> None:
-        self.ref = ref
-        self.num_readers = 0
-        """Leases that name it."""
-        self.last_read: Fence = 0
-        """The last step that may read it for a lease that is gone."""
-
-    def enter(self) -> None:
-        self.num_readers += 1
-
-    def leave(self, after: Fence) -> None:
-        assert self.num_readers > 0, f"page {self.ref.index} has no reader that could leave"
-        self.num_readers -= 1
-        self.last_read = max(self.last_read, after)
-
-
-class Lease:
-    """Pages of one sequence in logical order. The allocator changes it; its holder reads it.
-
-    Some may be shared: the lease is then one of their readers.
-    """
-
-    __slots__ = ("indices", "owner", "pool", "tags")
-
-    def __init__(self, pool: PageAllocator, owner: OwnerSlot) -> None:
-        self.pool = pool
-        self.owner = owner
-        # arrays, not lists of refs: a step copies them whole into its page table
-        self.indices: array[int] = array("q")
-        self.tags: array[int] = array("q")
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    @property
-    def refs(self) -> list[PageRef]:
-        return [
-            PageRef(PageIndex(index), Tag(tag))
-            for index, tag in zip(self.indices, self.tags, strict=True)
-        ]
-
-    def ref(self, position: int) -> PageRef:
-        return PageRef(PageIndex(self.indices[position]), Tag(self.tags[position]))
-
-    def extend(self, num_pages: int) -> None:
-        """Append fresh pages; the pool must have them free."""
-        self.pool.extend(self, num_pages)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageStatistics:
-    """How many pages are in which state."""
-
-    num_pages: int
-    num_free: int
-    num_private: int
-    num_shared: int
-    num_quiescing: int
-    num_leases: int
 
 
 class PageAllocator:
@@ -124,27 +49,35 @@ class PageAllocator:
     def __init__(
         self, num_pages: int, *, stamp: Callable[[Sequence[PageRef]], None] = lambda refs: None
     ) -> None:
-        """`stamp` learns of every tag before its page can be used."""
+        """`stamp` learns of every tag before its page can be used, and of every page that is freed."""
         self._stamp = stamp
+        self._ledger = PageLedger(num_pages)
         # the last is taken first: recently used pages are warm, untouched ones cost no memory
         self._free = [PageIndex(index) for index in reversed(range(num_pages))]
-        self._states = [PageState.FREE] * num_pages
-        self._tags = [Tag(0)] * num_pages
         self._generation = 0
+        self._serials = count(1)
         self._leases: set[Lease] = set()
         self._shared: dict[PageIndex, SharedPage] = {}
-        self._quiescing: deque[tuple[Fence, array[int]]] = deque()
-        self._num_quiescing = 0
-        self._finished: Fence = 0
+        self._quiescing: deque[tuple[StepNumber, array[int]]] = deque()
+        self._finished: StepNumber = 0
+        self._handoffs: dict[Lease, HandoffId] = {}
+        self._draining: dict[HandoffId, tuple[Lease, StepNumber]] = {}
+        """Released leases that an open hand-off may still touch."""
+        self._suspects: set[PageIndex] = set()
+        """Pages that become quarantined instead of free."""
 
     @property
     def num_free(self) -> int:
         return len(self._free)
 
+    @property
+    def tags(self) -> Sequence[Tag]:
+        """What each page's tag should be, for an audit of the device."""
+        return tuple(self._ledger.tags)
+
     def reserve(self, owner: OwnerSlot, num_pages: int) -> Lease:
         """Return fresh pages, private to the caller."""
-        lease = Lease(self, owner)
-        self._leases.add(lease)
+        lease = self._new_lease(owner)
         self.extend(lease, num_pages)
         return lease
 
@@ -152,7 +85,8 @@ class PageAllocator:
         assert lease in self._leases, "the lease has been released or transferred"
         assert num_pages <= len(self._free), f"{num_pages} pages wanted, {len(self._free)} are free"
         fresh = [self._acquire(lease.owner) for _ in range(num_pages)]
-        self._stamp(fresh)
+        if fresh:
+            self._stamp(fresh)
         for ref in fresh:
             lease.indices.append(ref.index)
             lease.tags.append(ref.tag)
@@ -160,7 +94,8 @@ class PageAllocator:
     def transfer(self, lease: Lease) -> Lease:
         """Move the pages to a new lease; the old one is void from here on."""
         assert lease in self._leases, "the lease has been released or transferred"
-        heir = Lease(self, lease.owner)
+        assert lease not in self._handoffs, "the lease is being handed off"
+        heir = Lease(self, lease.owner, lease.serial)
         heir.indices, lease.indices = lease.indices, heir.indices
         heir.tags, lease.tags = lease.tags, heir.tags
         self._leases.remove(lease)
@@ -168,17 +103,45 @@ class PageAllocator:
         return heir
 
     def release(self, lease: Lease, after: Fence) -> None:
-        """Give the pages back; they become free when step `after` is known finished."""
+        """Give the pages back; they become free when `after` and an open hand-off are known finished."""
         assert lease in self._leases, "the lease has been released or transferred"
+        handoff = self._handoffs.get(lease)
+        step = 0
+        if isinstance(after, HandoffId):
+            assert after == handoff, f"{after} does not hand this lease off"
+        else:
+            step = after
         self._leases.remove(lease)
-        shared = [self._shared[PageIndex(i)] for i in lease.indices if i in self._shared]
-        private = lease.indices
-        if shared:
-            private = array("q", (i for i in lease.indices if i not in self._shared))
-        self._quiesce(private, after)
-        # the deepest first: of one sequence's pages it is the first that may go
-        for page in reversed(shared):
-            page.leave(after)
+        if not self._agrees(lease):
+            self._correct(lease)
+        if handoff is None:
+            self._give_back(lease, step)
+            return
+        del self._handoffs[lease]
+        self._draining[handoff] = lease, step
+        for index in self._private(lease):
+            self._ledger.move(PageIndex(index), PageState.QUIESCING)
+
+    def open_handoff(self, lease: Lease) -> HandoffId:
+        """Begin to let a hand-off touch the lease's pages; `close_handoff` is its end."""
+        assert lease in self._leases, "the lease has been released or transferred"
+        assert lease not in self._handoffs, "the lease is already being handed off"
+        handoff = self._handoffs[lease] = HandoffId(next(self._serials))
+        return handoff
+
+    def close_handoff(self, handoff: HandoffId) -> None:
+        """Learn that the hand-off touches nothing any more; one that is closed is ignored."""
+        for lease, open_handoff in self._handoffs.items():
+            if open_handoff == handoff:
+                del self._handoffs[lease]
+                return
+        if handoff in self._draining:
+            lease, step = self._draining.pop(handoff)
+            self._give_back(lease, step)
+
+    def is_handed_off(self, lease: Lease, handoff: HandoffId) -> bool:
+        """Whether the hand-off may still write the lease's pages."""
+        return self._handoffs.get(lease) == handoff
 
     def share(self, lease: Lease, first: int, pages: Sequence[SharedPage]) -> None:
         """Freeze the lease's private pages from position `first` on, all of them or none.
@@ -189,10 +152,10 @@ class PageAllocator:
         for position, page in enumerate(pages, first):
             index = page.ref.index
             assert page.ref == lease.ref(position), "the page is not at that position"
-            assert page.ref.tag == self._tags[index], "the lease is not the page's holder"
-            assert self._states[index] is PageState.PRIVATE, f"page {index} is not private"
+            assert page.ref.tag == self._ledger.tags[index], "the lease is not the page's holder"
+            assert self.state_of(index) is PageState.PRIVATE, f"page {index} is not private"
         for page in pages:
-            self._states[page.ref.index] = PageState.SHARED
+            self._ledger.move(page.ref.index, PageState.SHARED)
             self._shared[page.ref.index] = page
             page.enter()
 
@@ -201,8 +164,7 @@ class PageAllocator:
         for page in pages:
             assert self._shared.get(page.ref.index) is page, f"page {page.ref.index} is not shared"
             assert owner_of(page.ref.tag) == owner, f"page {page.ref.index} is another owner's"
-        lease = Lease(self, owner)
-        self._leases.add(lease)
+        lease = self._new_lease(owner)
         for page in pages:
             lease.indices.append(page.ref.index)
             lease.tags.append(page.ref.tag)
@@ -215,117 +177,161 @@ class PageAllocator:
         assert self._shared.get(index) is page, f"page {index} is not shared, or has been retired"
         assert not page.num_readers, f"page {index} has {page.num_readers} readers"
         del self._shared[index]
-        after = page.last_read
-        if after > self._finished and self._quiescing:
-            # its last reader may have left before the queue's last page: it waits no less
-            after = max(after, self._quiescing[-1][0])
-        self._quiesce(array("q", [index]), after)
+        self._quiesce(array("q", [index]), page.last_read)
+
+    def quarantine(self, index: PageIndex) -> None:
+        """Let nobody have the page until `readmit`: at once if it is free, else when it would be.
+
+        What is no page of the pool is ignored.
+        """
+        if not 0 <= index < len(self._ledger):
+            return
+        match self.state_of(index):
+            case PageState.FREE:
+                self._free.remove(index)
+                self._ledger.take(index, PageState.QUARANTINED)
+            case PageState.QUARANTINED:
+                pass
+            case _:
+                self._suspects.add(index)
+
+    def readmit(self) -> list[str]:
+        """Free what is quarantined, if no lease, step or hand-off is left and an audit finds nothing.
+
+        Return the findings.
+        """
+        findings = self.audit()
+        if findings or self._leases or self._quiescing or self._draining:
+            return findings
+        num_pages = len(self._ledger)
+        pages = map(PageIndex, range(num_pages))
+        freed = [index for index in pages if self.state_of(index) is PageState.QUARANTINED]
+        for index in freed:
+            self._ledger.take(index, PageState.FREE)
+        self._free.extend(freed)
+        if freed:
+            self._stamp([PageRef(index, NOBODY_TAG) for index in freed])
+        return []
 
     def state_of(self, index: PageIndex) -> PageState:
-        return self._states[index]
+        return self._ledger.states[index]
 
     @property
     def shared_pages(self) -> list[SharedPage]:
         return list(self._shared.values())
 
-    def completed(self, step: Fence) -> None:
+    def completed(self, step: StepNumber) -> None:
         """Learn that no step up to `step` will touch a page any more."""
         self._finished = max(self._finished, step)
         while self._quiescing and self._quiescing[0][0] <= self._finished:
             _, indices = self._quiescing.popleft()
-            self._num_quiescing -= len(indices)
             self._free_all(indices)
 
     def statistics(self) -> PageStatistics:
-        num_pages = len(self._states)
         return PageStatistics(
-            num_pages=num_pages,
+            num_pages=len(self._ledger),
             num_free=len(self._free),
-            num_private=num_pages - len(self._free) - len(self._shared) - self._num_quiescing,
-            num_shared=len(self._shared),
-            num_quiescing=self._num_quiescing,
+            num_private=self._ledger.num_in(PageState.PRIVATE),
+            num_shared=self._ledger.num_in(PageState.SHARED),
+            num_quiescing=self._ledger.num_in(PageState.QUIESCING),
+            num_quarantined=self._ledger.num_in(PageState.QUARANTINED),
             num_leases=len(self._leases),
+            num_handoffs=len(self._handoffs) + len(self._draining),
+            owners=self._ledger.owners(),
         )
 
     def audit(self) -> list[str]:
         """Walk every page, lease and list; return what does not add up. O(pages)."""
-        leased = [PageIndex(index) for lease in self._leases for index in lease.indices]
-        private = [index for index in leased if index not in self._shared]
-        quiescing = [index for _, indices in self._quiescing for index in indices]
-        findings = [
-            *self._misplaced(self._free, PageState.FREE),
-            *self._misplaced(private, PageState.PRIVATE),
-            *self._misplaced(self._shared, PageState.SHARED),
-            *self._misplaced(quiescing, PageState.QUIESCING),
-        ]
-        held = sorted([*self._free, *private, *self._shared, *quiescing])
-        if held != list(range(len(self._states))):
-            findings.append(f"{len(self._states)} pages exist, but those held are {held}")
-        if len(quiescing) != self._num_quiescing:
-            findings.append(f"{len(quiescing)} pages are quiescing, counted {self._num_quiescing}")
-        findings.extend(
-            f"page {ref.index} is leased with tag {ref.tag:#x} but has {self._tags[ref.index]:#x}"
-            for lease in self._leases
-            for ref in lease.refs
-            if ref.tag != self._tags[ref.index]
+        draining = [lease for lease, _ in self._draining.values()]
+        quiescing = [PageIndex(index) for _, indices in self._quiescing for index in indices]
+        return findings_of(
+            ledger=self._ledger,
+            free=self._free,
+            leases=self._leases,
+            draining=draining,
+            shared=self._shared,
+            quiescing=quiescing,
         )
-        return [*findings, *self._misread(Counter(leased))]
+
+    def _new_lease(self, owner: OwnerSlot) -> Lease:
+        lease = Lease(self, owner, next(self._serials))
+        self._leases.add(lease)
+        return lease
 
     def _acquire(self, owner: OwnerSlot) -> PageRef:
         index = self._free.pop()
         self._generation = (self._generation + 1) & _GENERATION_MASK
         tag = make_tag(owner, self._generation)
-        self._states[index] = PageState.PRIVATE
-        self._tags[index] = tag
+        self._ledger.give(index, tag)
         return PageRef(index, tag)
 
-    def _quiesce(self, indices: array[int], after: Fence) -> None:
+    def _private(self, lease: Lease) -> array[int]:
+        if not self._shared:
+            return lease.indices
+        return array("q", (i for i in lease.indices if i not in self._shared))
+
+    def _give_back(self, lease: Lease, step: StepNumber) -> None:
+        self._quiesce(self._private(lease), step)
+        # the deepest first: of one sequence's pages it is the first that may go
+        for index in reversed(lease.indices):
+            page = self._shared.get(PageIndex(index))
+            if page is not None:
+                page.leave(step)
+
+    def _quiesce(self, indices: array[int], after: StepNumber) -> None:
+        if not indices:
+            return
         if after <= self._finished:
             self._free_all(indices)
             return
-        assert not self._quiescing or self._quiescing[-1][0] <= after, "fences must not go back"
+        if self._quiescing:
+            # its last toucher may be older than the queue's last: it waits no less
+            after = max(after, self._quiescing[-1][0])
         for index in indices:
-            self._states[index] = PageState.QUIESCING
+            self._ledger.move(PageIndex(index), PageState.QUIESCING)
         self._quiescing.append((after, indices))
-        self._num_quiescing += len(indices)
 
     def _free_all(self, indices: Iterable[int]) -> None:
-        for index in indices:
-            self._states[index] = PageState.FREE
-            self._free.append(PageIndex(index))
+        gone: list[PageRef] = []
+        for index in map(PageIndex, indices):
+            if self.state_of(index) in (PageState.FREE, PageState.QUARANTINED):
+                # freed twice: whoever was wrong, nobody gets it now
+                self.quarantine(index)
+            elif index in self._suspects:
+                self._suspects.remove(index)
+                self._ledger.take(index, PageState.QUARANTINED)
+            else:
+                self._ledger.take(index, PageState.FREE)
+                self._free.append(index)
+            gone.append(PageRef(index, NOBODY_TAG))
+        self._stamp(gone)
 
-    def _misplaced(self, indices: Iterable[int], state: PageState) -> list[str]:
-        return [
-            f"page {index} is held as {state.name} but its state is {self._states[index].name}"
-            for index in indices
-            if self._states[index] is not state
-        ]
-
-    def _misread(self, num_leases: Counter[PageIndex]) -> list[str]:
-        findings = [
-            f"page {index} has {num_leases[index]} readers, counted {page.num_readers}"
-            for index, page in self._shared.items()
-            if page.num_readers != num_leases[index]
-        ]
-        findings.extend(
-            f"page {index} is shared with tag {page.ref.tag:#x} but has {self._tags[index]:#x}"
-            for index, page in self._shared.items()
-            if page.ref.tag != self._tags[index]
+    def _agrees(self, lease: Lease) -> bool:
+        tags = self._ledger.tags
+        return all(
+            0 <= index < len(tags) and tags[index] == tag
+            for index, tag in zip(lease.indices, lease.tags, strict=True)
         )
-        findings.extend(
-            f"page {index} of owner {owner_of(self._shared[index].ref.tag)} is read by a lease "
-            f"of owner {lease.owner}"
-            for lease in self._leases
-            for index in map(PageIndex, lease.indices)
-            if index in self._shared and owner_of(self._shared[index].ref.tag) != lease.owner
-        )
-        return findings
 
+    def _correct(self, lease: Lease) -> None:
+        """Make a lease whose pages are not as the pool has them name those that are its own.
 
-def make_tag(owner: OwnerSlot, generation: int) -> Tag:
-    word = owner << GENERATION_BITS | generation
-    return Tag(word - (1 << _WORD_BITS) if word >> (_WORD_BITS - 1) else word)
-
-
-def owner_of(tag: Tag) -> OwnerSlot:
-    return OwnerSlot(tag >> GENERATION_BITS & ((1 << OWNER_BITS) - 1))
+        They, and all that it named, are quarantined as soon as nobody holds them. O(pages).
+        """
+        held = {tag for other in self._leases for tag in other.tags}
+        own = self._ledger.with_tags([Tag(tag) for tag in lease.tags])
+        for index in map(PageIndex, lease.indices):
+            if not 0 <= index < len(self._ledger):
+                continue
+            is_lost = self.state_of(index) is PageState.PRIVATE and (
+                self._ledger.tags[index] not in held
+            )
+            if is_lost and index not in own:
+                own.append(index)
+            self.quarantine(index)
+        usable = (PageState.PRIVATE, PageState.SHARED)
+        own = [index for index in own if self.state_of(index) in usable]
+        for index in own:
+            self.quarantine(index)
+        lease.indices = array("q", own)
+        lease.tags = array("q", (self._ledger.tags[index] for index in own))

@@ -9,6 +9,8 @@ OwnerSlot = NewType("OwnerSlot", int)
 OWNER_BITS = 16
 PUBLIC = OwnerSlot(0)
 """Owns what the operator shares on purpose; no tenant gets it."""
+NOBODY = OwnerSlot((1 << OWNER_BITS) - 1)
+"""Owns what is free; no tenant gets it."""
 
 
 class OwnerSlots:
@@ -41,7 +43,7 @@ class OwnerSlots:
     def _unused(self) -> OwnerSlot:
         if self._returned:
             return self._returned.pop()
-        assert self._num_ever < 1 << OWNER_BITS, "more tenants with live pages than slots"
+        assert self._num_ever < NOBODY, "more tenants with live pages than slots"
         slot = OwnerSlot(self._num_ever)
         self._num_ever += 1
         return slot

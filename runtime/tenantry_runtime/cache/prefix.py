@@ -19,9 +19,8 @@ from .owners import OwnerSlot, OwnerSlots
 from .prefix_audit import findings_of
 from .prefix_tree import Insertion, PrefixTree
 
-
 MAX_TREES = 1 << 12
-"""Of one pool: each takes one of a node's 65,535 owner slots."""
+"""Of one pool: each takes one of a node's 65,534 owner slots."""
 
 
 class PrefixMatch(NamedTuple):

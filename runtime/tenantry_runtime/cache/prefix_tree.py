@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tenantry_runtime.core import PAGE_TOKENS
 
-from .allocator import Fence, Lease, PageAllocator, PageRef, PageState, SharedPage
+from .allocator import Lease, PageAllocator, PageRef, PageState, SharedPage, StepNumber
 from .owners import OwnerSlot
 from .prefix_order import RecencyOrder
 
@@ -56,7 +56,7 @@ class PrefixNode(SharedPage):
         super().enter()
         self.tree.page_entered(self)
 
-    def leave(self, after: Fence) -> None:
+    def leave(self, after: StepNumber) -> None:
         super().leave(after)
         self.tree.page_left(self)
 

@@ -1,7 +1,7 @@
 """The check before each use of pages: a tracker turns a step's pages into a `CheckedBatch`.
 
-Page ops accept nothing else, so no path can forget the check. T rows (new tokens) of S sequences,
-L page-table columns.
+Page ops accept nothing else, so no path can forget the check. What is compared is said in
+`tenantry_kernels.page_check`. T rows (new tokens) of S sequences, L page-table columns.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from tenantry_kernels.choice import HAS_COMPILER
 from tenantry_runtime.core import PAGE_TOKENS
 
-from .allocator import Lease, PageRef
+from .allocator import Lease, PageIndex, PageRef, Tag
 from .checked import CheckedBatch
 from .owners import OwnerSlot
+from .passage import CompiledPassage, Passage, TagArrays, TorchPassage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +34,20 @@ class PageBatch:
     """The first position that is written."""
     read_len_S: Sequence[int]
     """Positions `start:read_len` are written, `0:read_len` read."""
+    first_page_S: Sequence[int] | None = None
+    """Logical pages before it are neither read nor written; None: all are read."""
 
 
 class Tracker(Protocol):
     """Knows which tag each page has on the device."""
 
+    @property
+    def is_checking(self) -> bool:
+        """Whether a batch that does not agree with the tags is kept off the pages."""
+        ...
+
     def stamp(self, refs: Sequence[PageRef]) -> None:
-        """Record fresh tags, before any step that uses the pages."""
+        """Record fresh tags, before any step that uses the pages, and the nobody tag of freed ones."""
         ...
 
     def check(self, pages: PageBatch) -> CheckedBatch:
@@ -49,9 +58,19 @@ class Tracker(Protocol):
         """Return bool ok_S after the step: whether all reads were of, and all writes are in, the right pages."""
         ...
 
+    def faults(self, checked: CheckedBatch) -> tuple[int, ...]:
+        """Return the fault word of each sequence (`tenantry_kernels.page_check`); 0 for none."""
+        ...
+
+    def differing(self, tags: Sequence[Tag]) -> list[PageIndex]:
+        """Return the pages whose tag on the device is not the one given here. Waits for the device."""
+        ...
+
 
 class NoTags:
     """Checks nothing, for a deployment that turns the check off."""
+
+    is_checking = False
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
@@ -69,12 +88,78 @@ class NoTags:
     def confirm(self, checked: CheckedBatch) -> torch.Tensor:
         return torch.ones(len(checked.read_len_S), dtype=torch.bool, device=self._device)
 
+    def faults(self, checked: CheckedBatch) -> tuple[int, ...]:
+        return (0,) * len(checked.read_len_S)
+
+    def differing(self, tags: Sequence[Tag]) -> list[PageIndex]:
+        return []
+
     def _on_device(self, host: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(host).to(self._device, non_blocking=True)
 
 
+class PageTags:
+    """Compares every page that a step touches with its tag, its owner and its fill, on the device."""
+
+    is_checking = True
+
+    def __init__(
+        self,
+        num_pages: int,
+        *,
+        num_appends: int,
+        device: str = "cpu",
+        has_device_lengths: bool = False,
+    ) -> None:
+        """`num_appends`: append ops of one step, all of which must have written a row.
+
+        `has_device_lengths`: the ops read `device_len_S`, so that nothing waits for the device.
+        """
+        self.arrays = TagArrays.allocate(num_pages, device=device)
+        self.num_appends = num_appends
+        self._has_device_lengths = has_device_lengths
+        self._passage: type[Passage] = TorchPassage
+        if HAS_COMPILER and torch.device(device).type == "cpu" and not has_device_lengths:
+            self._passage = CompiledPassage
+            # compiled or loaded now, not in the first request
+            checked = self.check(PageBatch(leases_S=(), owner_S=(), start_S=(), read_len_S=()))
+            checked.landing.landed(checked.write_slot_T, num_appends)
+            self.confirm(checked)
+
+    def stamp(self, refs: Sequence[PageRef]) -> None:
+        self.arrays.stamp([ref.index for ref in refs], [ref.tag for ref in refs])
+
+    def check(self, pages: PageBatch) -> CheckedBatch:
+        passage = self._passage(self.arrays, pages, self.num_appends)
+        # the host asks for a device's own lengths only where ops cannot read them there
+        host_len_S = pages.read_len_S if self._has_device_lengths else passage.len_S.tolist()
+        return CheckedBatch(
+            page_table_SL=passage.table_SL,
+            read_len_S=tuple(host_len_S),
+            write_slot_T=passage.slot_T,
+            device_len_S=passage.device_len_S,
+            landing=passage,
+        )
+
+    def confirm(self, checked: CheckedBatch) -> torch.Tensor:
+        return _passage_of(checked).confirm()
+
+    def faults(self, checked: CheckedBatch) -> tuple[int, ...]:
+        return tuple(_passage_of(checked).fault_S.tolist())
+
+    def differing(self, tags: Sequence[Tag]) -> list[PageIndex]:
+        actual = self.arrays.tag_P[:-1].cpu().numpy()
+        return [PageIndex(index) for index in np.flatnonzero(actual != np.array(tags)).tolist()]
+
+
+def _passage_of(checked: CheckedBatch) -> Passage:
+    passage = checked.landing
+    assert isinstance(passage, Passage), "the batch is another tracker's"
+    return passage
+
+
 def _page_table(leases_S: Sequence[Lease]) -> np.ndarray:
-    width = max(len(lease) for lease in leases_S)
+    width = max((len(lease) for lease in leases_S), default=0)
     table_SL = np.zeros((len(leases_S), width), dtype=np.int64)
     for row_L, lease in zip(table_SL, leases_S, strict=True):
         row_L[: len(lease)] = lease.indices

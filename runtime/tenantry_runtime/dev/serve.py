@@ -14,6 +14,7 @@ import anyio
 import msgspec
 
 from tenantry.credentials import credentials_path
+from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import CatalogEntry, load_catalog
 from tenantry_runtime.errors import ConfigurationError
 from tenantry_runtime.pool.loop_link import how_it_ended
@@ -35,6 +36,7 @@ class Settings(NamedTuple):
     address: Address
     catalog: Path | None
     entries: tuple[CatalogEntry, ...]
+    cache: CacheName
     wants_demo: bool
 
 
@@ -44,12 +46,13 @@ def serve(
     port: int = 8787,
     state_dir: Path = Path(".tenantry"),
     catalog: Path | None = None,
+    cache: CacheName = "bf16",
     demo: bool = False,
 ) -> int:
     """Serve the catalog's models on this machine until a signal; return the exit code.
 
-    Says on standard output what it does, and on standard error why it cannot. `demo` asks every
-    model one question after the start.
+    Says on standard output what it does, and on standard error why it cannot. `cache` is the format
+    of the models' pages. `demo` asks every model one question after the start.
     """
     console = Console(out=sys.stdout, errors=sys.stderr)
     try:
@@ -57,7 +60,7 @@ def serve(
         address.check_free()
         entries = load_catalog(catalog).entries
         with claim(state_dir) as state:
-            settings = Settings(address, catalog, entries, demo)
+            settings = Settings(address, catalog, entries, cache, demo)
             return anyio.run(_serve, settings, state, console)
     except ConfigurationError as error:
         console.error(str(error))
@@ -103,7 +106,8 @@ async def _children(
 ) -> AsyncIterator[tuple[Child, Child]]:
     address = f"unix:{state.node_socket}"
     models = [{"id": entry.id, "directory": entry.directory} for entry in settings.entries]
-    node = _written(state, "node", {"address": address, "engine": {"models": models}})
+    engine = {"models": models, "cache": settings.cache}
+    node = _written(state, "node", {"address": address, "engine": engine})
     edge = _written(
         state,
         "edge",

@@ -18,6 +18,7 @@ from tenantry_runtime.errors import (
 )
 
 from . import envelope, errors
+from .coverage import report_coverage
 from .health import health, ready
 from .listing import search_models
 from .reply import JSON
@@ -25,6 +26,7 @@ from .run import ROUTE as RUN_ROUTE, RunEndpoint
 from .services import Services
 from .workers_ai import WorkersAI
 
+COVERAGE_ROUTE = "/client/v4/accounts/{account}/ai/coverage"
 MODELS_ROUTE = "/client/v4/accounts/{account}/ai/models/search"
 
 
@@ -35,6 +37,7 @@ def build_app(services: Services) -> Starlette:
         routes=[
             Route("/health", health),
             Route("/ready", partial(ready, services=services)),
+            Route(COVERAGE_ROUTE, partial(report_coverage, services=services)),
             Route(MODELS_ROUTE, partial(search_models, services=services)),
             Route(RUN_ROUTE, run, methods=["POST"]),
         ],

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tenantry_runtime.errors import (
     BodyTooLarge,
+    CacheIntegrityError,
     CapacityExceeded,
     CheckpointError,
     ConfigurationError,
@@ -56,6 +57,7 @@ ANSWERS: Mapping[type[TenantryError], Answer] = MappingProxyType(
         CapacityExceeded: Answer(429, 3040),
         NodeUnavailable: Answer(503, 7009),
         GenerationFailed: Answer(500, 3043),
+        CacheIntegrityError: Answer(500, 3043),
         RequestTimeout: Answer(408, 3007),
         # an operator's business: a client learns no more than that it is not its own fault
         ConfigurationError: Answer(500, 3043),

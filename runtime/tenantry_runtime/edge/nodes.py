@@ -25,6 +25,10 @@ class Nodes:
     def __init__(self, nodes: Sequence[TokenSource]) -> None:
         self._nodes = tuple(nodes)
 
+    @property
+    def all(self) -> tuple[TokenSource, ...]:
+        return self._nodes
+
     def place(self, model: str) -> Placement:
         """Choose a node; raise `NodeUnavailable` if none is healthy and serves the model."""
         for node in self._nodes:

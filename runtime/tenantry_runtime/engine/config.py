@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.cache.prefix import MAX_TREES
 
 DtypeName: TypeAlias = Literal["float32", "bfloat16"]
@@ -13,8 +14,8 @@ DtypeName: TypeAlias = Literal["float32", "bfloat16"]
 DEFAULT_CACHE_BYTES = 256 << 20
 """Per model. 32 sequences of 4,096 tokens take 230 MiB in a decoder of 1,800 cached bytes per token."""
 
-# one 16-bit owner slot is public; every sequence and every prefix tree may be of another tenant
-_MAX_OWNERS = (1 << 16) - 1
+# one 16-bit owner slot is public, one nobody's; every sequence and every prefix tree may be of another tenant
+_MAX_OWNERS = (1 << 16) - 2
 
 
 class ModelSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +27,8 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Of the checkpoint."""
     vocab_limit: int | None = None
     """Token ids from here on have no text and are never sampled; None: all have."""
+    cache: CacheName | None = None
+    """Format of its pages; None: the node's."""
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,13 +37,19 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     models: tuple[ModelSource, ...]
     dtype: DtypeName = "float32"
     """Of weights and computation."""
-    cache_dtype: DtypeName = "bfloat16"
-    """Of the pages."""
+    cache: CacheName = "bf16"
+    """Format of the pages (`cache/formats.py`), where a model names no other."""
     device: str = "cpu"
     threads: int = 1
     """Of torch's operators on a CPU. More than free cores costs more than it brings."""
     deterministic: bool = False
     """A sequence's tokens do not depend on its batch, at some cost in speed."""
+    check_pages: bool = True
+    """Compare every page that a step reads or writes with its tag, its owner and its fill."""
+    max_incidents: int = 16
+    """Pages of one model that do not pass within a minute; then it takes no work until they are fewer."""
+    drills: bool = False
+    """Let `workerctl drill` put faults into a node of this configuration."""
     num_pages: int | None = None
     """Per model; excludes `cache_bytes`."""
     cache_bytes: int | None = None
@@ -52,6 +61,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     chunk_tokens: int = 512
     """Prompt tokens per step: the longest that a running answer waits."""
 
+    def cache_of(self, source: ModelSource) -> CacheName:
+        """Return the format of a model's pages."""
+        return source.cache or self.cache
+
     def __post_init__(self) -> None:
         counts = {
             "threads": self.threads,
@@ -60,6 +73,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             "max_batch": self.max_batch,
             "max_waiting": self.max_waiting,
             "chunk_tokens": self.chunk_tokens,
+            "max_incidents": self.max_incidents,
         }
         for name, value in counts.items():
             if value is not None and value < 1:

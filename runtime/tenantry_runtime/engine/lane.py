@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenantry_runtime.cache.prefix import PrefixTrees
+from tenantry_runtime.cache.tags import Tracker
 from tenantry_runtime.core import Phase
 from tenantry_runtime.errors import ContextExceeded
 from tenantry_runtime.pool.messages import Failed, Submit
 
 from .member import Member
 from .scheduler import Scheduler
+from .upkeep import Upkeep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,8 @@ class Lane:
     prefill: Member
     decode: Member
     prefixes: PrefixTrees
+    tracker: Tracker
+    upkeep: Upkeep
     vocab_size: int
 
     @property

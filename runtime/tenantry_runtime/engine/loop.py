@@ -26,6 +26,9 @@ from .member import StepInFlight
 from .plan import StepPlan, StepResult
 from .sequence import Sequence
 
+NUM_TOLD = 8
+"""Incidents of each model in the statistics."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -63,8 +66,14 @@ class EngineLoop:
         self._clock_s = clock_s
         self._arrivals = count()
         self._turn = 0
+        self._is_tended = False
+        self._findings: tuple[str, ...] = ()
         self._last_turn_s = clock_s()
         self._untold: list[SequenceTokens | Failed] = []
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return tuple(self._lanes.values())
 
     @property
     def is_idle(self) -> bool:
@@ -82,6 +91,8 @@ class EngineLoop:
             self._refuse(submit, "internal", "this request id is already in use")
         elif refusal := lane.refusal(submit):
             self._untold.append(refusal)
+        elif lane.scheduler.incidents.are_too_many(self._clock_s()):
+            self._refuse(submit, "capacity", "the node takes no work after too many faults")
         else:
             self._enqueue(lane, submit)
 
@@ -94,6 +105,10 @@ class EngineLoop:
         """Compute one step and return what there is to tell."""
         now_s = self._last_turn_s = self._clock_s()
         self._turn += 1
+        if self.is_idle:
+            self._look_after_pages()
+            return []
+        self._is_tended = False
         decoding = [self._launch_batch(lane, now_s) for lane in self._lanes.values()]
         for flight in (*decoding, self._launch_chunk(now_s)):
             if flight is not None:
@@ -102,6 +117,7 @@ class EngineLoop:
 
     def statistics(self) -> NodeStatistics:
         schedulers = [lane.scheduler.statistics() for lane in self._lanes.values()]
+        logs = [lane.scheduler.incidents for lane in self._lanes.values()]
         return NodeStatistics(
             loop_turn_ns=round(self._last_turn_s * 1e9),
             num_running=sum(scheduler.num_running for scheduler in schedulers),
@@ -110,6 +126,13 @@ class EngineLoop:
                 model: lane.decode.pool.num_free + lane.prefixes.num_unread
                 for model, lane in self._lanes.items()
             },
+            num_incidents=sum(log.num_incidents for log in logs),
+            incidents=tuple(incident for log in logs for incident in log.kept[-NUM_TOLD:]),
+            num_quarantined_pages={
+                model: lane.decode.pool.statistics().num_quarantined
+                for model, lane in self._lanes.items()
+            },
+            audit_findings=self._findings,
         )
 
     def describe(self) -> tuple[MemberDescription, ...]:
@@ -132,6 +155,19 @@ class EngineLoop:
         for lane in self._lanes.values():
             lane.scheduler.cancel_all()
         self._untold.clear()
+
+    def _look_after_pages(self) -> None:
+        """Audit all pages, once per idle time; what was quarantined goes back where nothing is wrong."""
+        if self._is_tended:
+            return
+        self._is_tended = True
+        self._findings = tuple(
+            f"{model}: {finding}"
+            for model, lane in self._lanes.items()
+            for finding in lane.upkeep.run()
+        )
+        for finding in self._findings:
+            _log.error("audit: %s", finding)
 
     def _is_live(self, request_id: str) -> bool:
         return any(request_id in lane.scheduler for lane in self._lanes.values())

@@ -8,7 +8,7 @@ from typing import Protocol
 from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.core import PAGE_TOKENS, Phase
 from tenantry_runtime.pool.handoff import Endpoint
-from tenantry_runtime.pool.messages import MemberDescription
+from tenantry_runtime.pool.messages import MemberDescription, OpCoverage
 
 from .plan import StepPlan, StepResult
 
@@ -41,6 +41,8 @@ class MemberSpec:
     """Of one sequence: what the model was made for and the pool has room for."""
     revision: str
     """SHA-256 that names the checkpoint (`models.checkpoint.Checkpoint.revision`)."""
+    coverage: tuple[OpCoverage, ...] = ()
+    """By the check of pages."""
 
 
 class Member:
@@ -69,4 +71,5 @@ class Member:
             num_pages=self.pool.statistics().num_pages,
             context_tokens=self.spec.context_tokens,
             revision=self.spec.revision,
+            coverage=self.spec.coverage,
         )

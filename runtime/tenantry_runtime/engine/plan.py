@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
-from tenantry_runtime.cache.allocator import Fence
+from tenantry_runtime.cache.allocator import StepNumber
 from tenantry_runtime.core import Phase
 
 from .sequence import Sequence
@@ -27,7 +27,7 @@ class Entry:
 class StepPlan:
     """One step of one member."""
 
-    step: Fence
+    step: StepNumber
     """Counted per page pool."""
     phase: Phase
     entries: tuple[Entry, ...]
@@ -45,3 +45,5 @@ class StepResult:
     """None where no token was wanted, or where the logits are not finite."""
     ok_S: tuple[bool, ...]
     """Whether every page that the sequence read or wrote was its own."""
+    fault_S: tuple[int, ...] = ()
+    """What was found where it was not (`tenantry_kernels.page_check`); empty where all is ok."""

@@ -57,6 +57,8 @@ class StepHandle:
     sampled: Sampled | None
     """None when no entry wants a token."""
     ok_S: torch.Tensor
+    tracker: Tracker
+    checked: CheckedBatch
 
     def collect(self) -> StepResult:
         """Wait for the step and bring its outcome to the host."""
@@ -65,11 +67,13 @@ class StepHandle:
             drawn = zip(*(column.tolist() for column in self.sampled), strict=True)
             tokens_R = [token_id if is_finite else None for token_id, is_finite in drawn]
         next_token = iter(tokens_R)
+        ok_S = tuple(self.ok_S.tolist())
         return StepResult(
             tokens_S=tuple(
                 next(next_token) if entry.wants_token else None for entry in self.plan.entries
             ),
-            ok_S=tuple(self.ok_S.tolist()),
+            ok_S=ok_S,
+            fault_S=() if all(ok_S) else self.tracker.faults(self.checked),
         )
 
 
@@ -107,7 +111,8 @@ class Runner(Generic[CacheT]):
         batch = self._forward_batch(plan, start_S, end_S)
         hidden_RH = self._decoder.forward(batch, checked, self._cache)
         sampled = self._sample(plan, hidden_RH)
-        return StepHandle(plan, sampled, self._tracker.confirm(checked))
+        ok_S = self._tracker.confirm(checked)
+        return StepHandle(plan, sampled, ok_S, self._tracker, checked)
 
     def _forward_batch(self, plan: StepPlan, start_S: list[int], end_S: list[int]) -> ForwardBatch:
         _, position_T = positions(start_S, end_S)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
-from tenantry_runtime.cache.allocator import Fence, PageAllocator
+from tenantry_runtime.cache.allocator import PageAllocator, PageIndex, StepNumber
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.core import Phase
 from tenantry_runtime.errors import CapacityExceeded
@@ -26,6 +26,7 @@ from tenantry_runtime.pool.handoff import Handoff
 from tenantry_runtime.pool.messages import Failed, SequenceTokens
 
 from .backlog import Backlog
+from .incidents import IncidentLog, incident_of
 from .plan import Entry, StepPlan, StepResult
 from .policy import Policy
 from .sequence import Finished, Prefilling, Running, Sequence, Waiting
@@ -68,23 +69,30 @@ class Scheduler:
         policy: Policy,
         handoff: Handoff,
         limits: SchedulerLimits,
+        incidents: IncidentLog | None = None,
     ) -> None:
         self._pool = pool
         self._prefixes = prefixes
         self._policy = policy
         self._handoff = handoff
         self._limits = limits
+        self.incidents = incidents or IncidentLog()
         self._live: dict[str, Sequence] = {}
         self._admitted: dict[str, Sequence] = {}
         self._running: dict[str, Sequence] = {}
         self._backlog = Backlog()
-        self._last_planned: Fence = 0
+        self._last_planned: StepNumber = 0
         self._num_preemptions = 0
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._live
+
+    @property
+    def admitted(self) -> tuple[Sequence, ...]:
+        """The sequences that hold pages."""
+        return tuple(self._admitted.values())
 
     @property
     def is_idle(self) -> bool:
@@ -124,10 +132,16 @@ class Scheduler:
     ) -> list[SequenceTokens | Failed]:
         """Apply a step's outcome; return what there is to tell."""
         self._pool.completed(plan.step)
-        reports = (
-            self._apply(entry, token_id, ok, now_s)
-            for entry, token_id, ok in zip(plan.entries, result.tokens_S, result.ok_S, strict=True)
+        live = (
+            (entry, s)
+            for s, entry in enumerate(plan.entries)
             if not isinstance(entry.sequence.state, Finished)  # canceled while the step ran
+        )
+        reports = (
+            self._apply(entry, result.tokens_S[s], now_s)
+            if result.ok_S[s]
+            else self._distrust(plan, entry, result.fault_S[s] if result.fault_S else 0, now_s)
+            for entry, s in live
         )
         return [report for report in reports if report is not None]
 
@@ -231,16 +245,21 @@ class Scheduler:
             self._prefixes.evict(missing)
         return self._pool.num_free >= num_pages
 
+    def _distrust(self, plan: StepPlan, entry: Entry, fault: int, now_s: float) -> Failed:
+        """End a sequence of which a page did not pass the check; nobody else notices."""
+        sequence = entry.sequence
+        incident = incident_of(plan, entry, fault, now_s)
+        self.incidents.add(incident)
+        if incident.page is not None:
+            self._pool.quarantine(PageIndex(incident.page))
+        # what the tenant's tree holds may be as wrong
+        self._prefixes.drop(sequence.tenant)
+        return self._fail(sequence, "cache_integrity", "a cache page was not the sequence's own")
+
     def _apply(
-        self, entry: Entry, token_id: int | None, ok: bool, now_s: float
+        self, entry: Entry, token_id: int | None, now_s: float
     ) -> SequenceTokens | Failed | None:
         sequence = entry.sequence
-        if not ok:
-            # what the tenant's tree holds may be as wrong
-            self._prefixes.drop(sequence.tenant)
-            return self._fail(
-                sequence, "cache_integrity", "a cache page was not the sequence's own"
-            )
         if isinstance(sequence.state, Prefilling):
             sequence.advance(len(entry.token_ids))
         if not entry.wants_token:

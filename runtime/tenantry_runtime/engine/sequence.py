@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from tenantry_runtime.cache.allocator import Fence, Lease
+from tenantry_runtime.cache.allocator import Lease, StepNumber
 from tenantry_runtime.cache.owners import OwnerSlot, OwnerSlots
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.core import PAGE_TOKENS, FinishReason
@@ -169,12 +169,12 @@ class Sequence:
             return FinishReason.LENGTH
         return None
 
-    def preempt(self, after: Fence) -> None:
+    def preempt(self, after: StepNumber) -> None:
         """Back to waiting, with its tokens and without its pages."""
         self._release(after)
         self.state = Waiting()
 
-    def end(self, after: Fence) -> None:
+    def end(self, after: StepNumber) -> None:
         assert not isinstance(self.state, Finished), "a sequence ends once"
         self._release(after)
         self.state = Finished()
@@ -189,7 +189,7 @@ class Sequence:
             num_prefill_chunks=self.num_prefill_chunks,
         )
 
-    def _release(self, after: Fence) -> None:
+    def _release(self, after: StepNumber) -> None:
         match self.state:
             case Prefilling(lease=lease) | Running(lease=lease):
                 lease.pool.release(lease, after)

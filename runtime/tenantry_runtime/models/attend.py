@@ -19,17 +19,12 @@ import numpy as np
 import torch
 
 from tenantry_kernels.choice import is_compiled
-from tenantry_kernels.cpu import ops as cpu
-from tenantry_kernels.paged_mla import (
-    append_rows,
-    decode_attention,
-    gather_rows,
-    prefill_attention,
-    slots_of,
-)
-from tenantry_kernels.sparse_index import index_scores, index_scores_batch
+from tenantry_kernels.cpu.ops import DecodeRows
+from tenantry_kernels.paged_mla import slots_of
 from tenantry_runtime.cache.checked import CheckedBatch
+from tenantry_runtime.cache.ops import page_ops, row_ops
 from tenantry_runtime.cache.paged import PagedCache
+from tenantry_runtime.core import PAGE_TOKENS
 
 from .linear import HeadMaps
 
@@ -103,7 +98,11 @@ class PagedAttend:
         deterministic: bool,
     ) -> None:
         self._write_slot_T = checked.write_slot_T
+        self._landing = checked.landing
         self._cache = cache
+        self._latents = page_ops(cache.cache_format.latent, cache.device)
+        self._keys = page_ops(cache.cache_format.index, cache.device)
+        self._rows = row_ops(cache.device)
         spans = [
             Span(sequence, start, stop, checked.read_len_S[sequence])
             for sequence, (start, stop) in enumerate(pairwise(cu_len))
@@ -112,43 +111,46 @@ class PagedAttend:
         if deterministic:
             spans = [row for span in spans for row in span.rows()]
         self._longest = max((span.read_len for span in spans), default=0)
-        page_tokens = cache.latent_N[0].shape[1]
         decoding, others = _split(spans, deterministic=deterministic)
-        self._compiled: cpu.DecodeRows | None = None
+        self._compiled: DecodeRows | None = None
         self._groups: list[DecodeGroup] = []
-        compiles = is_compiled("attention", cache.latent_N[0], deterministic=deterministic)
+        compiles = self._latents.decode is not None and is_compiled(
+            "attention", cache.latent_N[0], deterministic=deterministic
+        )
         if decoding and compiles:
             self._compiled = _decode_rows(decoding, checked)
         elif decoding:
-            self._groups = _decode_groups(decoding, len(spans), checked, page_tokens)
-        self._chunks = [
-            Chunk.of(span, checked, page_tokens, is_compiled=compiles) for span in others
-        ]
+            self._groups = _decode_groups(decoding, len(spans), checked)
+        self._chunks = [Chunk.of(span, checked, is_compiled=compiles) for span in others]
         self._num_parts = len(spans)
 
     def select(self, layer: int, rows: IndexRows) -> ChosenPositions | None:
-        keys = self._cache.index_keys[layer]
-        append_rows(keys, self._write_slot_T, rows.key_TD)
+        keys, ops = self._cache.index_keys[layer], self._keys
+        ops.append(keys, self._write_slot_T, rows.key_TD)
+        self._landing.landed(self._write_slot_T)
         if self._longest <= rows.top_k:
             return None
         chosen = torch.full((rows.q_TJD.shape[0], rows.top_k), -1, device=keys.device)
         if self._compiled is not None:
-            score = cpu.index_scores(rows.q_TJD, rows.weight_TJ, keys, self._compiled)
+            assert ops.scores is not None
+            score = ops.scores(rows.q_TJD, rows.weight_TJ, keys, self._compiled)
             chosen[self._compiled.row_S] = _top_positions(score, rows.top_k)
         for group in self._groups:
             at = group.rows
-            key_SKD = gather_rows(keys, group.slot_SK)
-            score = index_scores_batch(rows.q_TJD[at], rows.weight_TJ[at], key_SKD)
+            key_SKD = ops.read(keys, group.slot_SK)
+            score = self._rows.scores_batch(rows.q_TJD[at], rows.weight_TJ[at], key_SKD)
             chosen[at] = _top_positions(score + group.bias_SK, rows.top_k)
         for chunk in self._chunks:
             q_TJD, weight_TJ = rows.q_TJD[chunk.rows], rows.weight_TJ[chunk.rows]
-            score = index_scores(q_TJD, weight_TJ, gather_rows(keys, chunk.slot_K))
+            score = self._rows.scores(q_TJD, weight_TJ, ops.read(keys, chunk.slot_K))
             chosen[chunk.rows] = _top_positions(score + chunk.bias(None), rows.top_k)
         return ChosenPositions(chosen)
 
     def attend(self, layer: int, rows: AttentionRows, selection: Selection | None) -> torch.Tensor:
         pool = self._cache.latent_N[layer]
-        append_rows(pool, self._write_slot_T, torch.cat((rows.latent_TL, rows.k_rope_Tr), -1))
+        row_TC = torch.cat((rows.latent_TL, rows.k_rope_Tr), -1)
+        self._latents.append(pool, self._write_slot_T, row_TC)
+        self._landing.landed(self._write_slot_T)
         chosen = selection.position_TK if isinstance(selection, ChosenPositions) else None
         expanded: list[Chunk] = []
         absorbed: list[Chunk] = []
@@ -162,7 +164,7 @@ class PagedAttend:
         else:
             value_TNV = self._attend_latents(pool, rows, chosen, absorbed)
         for chunk in expanded:
-            value_TNV[chunk.rows] = _expand_and_attend(pool, rows, chunk, chosen)
+            value_TNV[chunk.rows] = self._expand_and_attend(pool, rows, chunk, chosen)
         return value_TNV
 
     def _attend_latents(
@@ -177,52 +179,60 @@ class PagedAttend:
         q_TNC = torch.cat((maps.absorb(rows.q_nope_TNd), rows.q_rope_TNr), -1)
         latent_dim = rows.latent_TL.shape[-1]
         out_TNL = q_TNC.new_zeros(*q_TNC.shape[:2], latent_dim)
+        ops = self._latents
         if self._compiled is not None:
-            cpu.decode_attention(q_TNC, pool, self._compiled, chosen, rows.scale, out_TNL)
+            assert ops.decode is not None
+            ops.decode(q_TNC, pool, self._compiled, chosen, rows.scale, out_TNL)
         for group in self._groups:
             slot, bias = group.slot_SK, group.bias_SK
             if chosen is not None:
                 slot, bias = group.narrowed(chosen[group.rows])
-            kv = gather_rows(pool, slot)
-            sums = decode_attention(q_TNC[group.rows], kv, bias, rows.scale, latent_dim)
+            kv = ops.read(pool, slot)
+            sums = self._rows.decode(q_TNC[group.rows], kv, bias, rows.scale, latent_dim)
             out_TNL[group.rows] = sums.to(out_TNL.dtype)
         for chunk in chunks:
-            q, kv = q_TNC[chunk.rows], gather_rows(pool, chunk.slot_K)
+            q, kv = q_TNC[chunk.rows], ops.read(pool, chunk.slot_K)
             if chunk.is_compiled:
+                assert self._rows.compiled_chunk is not None
                 bias_TK = chunk.chosen_bias(chosen)
                 kv_1KC = kv.to(q.dtype)[None]
-                out_TNL[chunk.rows] = cpu.chunk_attention(
+                out_TNL[chunk.rows] = self._rows.compiled_chunk(
                     q, kv_1KC, kv_1KC, bias_TK, rows.scale, latent_dim
                 )
             else:
                 bias_TK = chunk.bias(chosen)
-                sums = prefill_attention(q, kv, bias_TK, rows.scale, latent_dim)
+                sums = self._rows.chunk(q, kv, bias_TK, rows.scale, latent_dim)
                 out_TNL[chunk.rows] = sums.to(out_TNL.dtype)
         return maps.expand(out_TNL)
 
-
-def _expand_and_attend(
-    pool: torch.Tensor, rows: AttentionRows, chunk: Chunk, chosen: torch.Tensor | None
-) -> torch.Tensor:
-    """Return a chunk's values [T, N, V] through keys and values of each head."""
-    latent_dim = rows.latent_TL.shape[-1]
-    kv_KC = gather_rows(pool, chunk.slot_K).to(rows.latent_TL.dtype)
-    bias_TK = chunk.chosen_bias(chosen)
-    q_TND = torch.cat((rows.q_nope_TNd[chunk.rows], rows.q_rope_TNr[chunk.rows]), -1)
-    num_heads, width, _ = rows.head_maps.dims
-    step = max(MAX_EXPANDED_VALUES // (width * kv_KC.shape[0]), 1)
-    values = []
-    for first in range(0, num_heads, step):
-        heads = slice(first, first + step)
-        key_NKd, value_NKV = rows.head_maps.keys_and_values(kv_KC[:, :latent_dim], heads)
-        rope_NKr = kv_KC[:, latent_dim:].expand(len(key_NKd), -1, -1)
-        key_NKD = torch.cat((key_NKd, rope_NKr), -1)
-        values.append(
-            cpu.chunk_attention(
-                q_TND[:, heads], key_NKD, value_NKV, bias_TK, rows.scale, value_NKV.shape[-1]
+    def _expand_and_attend(
+        self,
+        pool: torch.Tensor,
+        rows: AttentionRows,
+        chunk: Chunk,
+        chosen: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Return a chunk's values [T, N, V] through keys and values of each head."""
+        attend = self._rows.compiled_chunk
+        assert attend is not None
+        latent_dim = rows.latent_TL.shape[-1]
+        kv_KC = self._latents.read(pool, chunk.slot_K).to(rows.latent_TL.dtype)
+        bias_TK = chunk.chosen_bias(chosen)
+        q_TND = torch.cat((rows.q_nope_TNd[chunk.rows], rows.q_rope_TNr[chunk.rows]), -1)
+        num_heads, width, _ = rows.head_maps.dims
+        step = max(MAX_EXPANDED_VALUES // (width * kv_KC.shape[0]), 1)
+        values = []
+        for first in range(0, num_heads, step):
+            heads = slice(first, first + step)
+            key_NKd, value_NKV = rows.head_maps.keys_and_values(kv_KC[:, :latent_dim], heads)
+            rope_NKr = kv_KC[:, latent_dim:].expand(len(key_NKd), -1, -1)
+            key_NKD = torch.cat((key_NKd, rope_NKr), -1)
+            values.append(
+                attend(
+                    q_TND[:, heads], key_NKD, value_NKV, bias_TK, rows.scale, value_NKV.shape[-1]
+                )
             )
-        )
-    return values[0] if len(values) == 1 else torch.cat(values, 1)
+        return values[0] if len(values) == 1 else torch.cat(values, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +261,11 @@ class Chunk:
     is_compiled: bool
 
     @classmethod
-    def of(cls, span: Span, checked: CheckedBatch, page_tokens: int, *, is_compiled: bool) -> Chunk:
+    def of(cls, span: Span, checked: CheckedBatch, *, is_compiled: bool) -> Chunk:
         position_K = torch.arange(span.read_len, device=checked.page_table_SL.device)
         return cls(
             rows=slice(span.start, span.stop),
-            slot_K=slots_of(checked.page_table_SL[span.sequence], position_K, page_tokens),
+            slot_K=slots_of(checked.page_table_SL[span.sequence], position_K, PAGE_TOKENS),
             is_compiled=is_compiled,
         )
 
@@ -305,7 +315,6 @@ class DecodeGroup:
     page_table_SP: torch.Tensor
     slot_SK: torch.Tensor
     bias_SK: torch.Tensor
-    page_tokens: int
 
     @classmethod
     def of(
@@ -313,7 +322,6 @@ class DecodeGroup:
         spans: list[Span],
         rows: slice | torch.Tensor,
         checked: CheckedBatch,
-        page_tokens: int,
     ) -> DecodeGroup:
         device = checked.page_table_SL.device
         longest = max(span.read_len for span in spans)
@@ -324,15 +332,14 @@ class DecodeGroup:
         return cls(
             rows=rows,
             page_table_SP=page_table_SP,
-            slot_SK=slots_of(page_table_SP, position_K.minimum(read_len_S1 - 1), page_tokens),
+            slot_SK=slots_of(page_table_SP, position_K.minimum(read_len_S1 - 1), PAGE_TOKENS),
             bias_SK=_bias(position_K < read_len_S1),
-            page_tokens=page_tokens,
         )
 
     def narrowed(self, position_SK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return slots and bias of chosen positions, of which -1 chooses nothing."""
         # position 0 stands in for nothing: it is the sequence's own
-        slot = slots_of(self.page_table_SP, position_SK.clamp(min=0), self.page_tokens)
+        slot = slots_of(self.page_table_SP, position_SK.clamp(min=0), PAGE_TOKENS)
         return slot, _bias(position_SK >= 0)
 
 
@@ -345,9 +352,9 @@ def _split(spans: list[Span], *, deterministic: bool) -> tuple[list[Span], list[
     return decoding, [span for span in reading if span.stop - span.start > 1]
 
 
-def _decode_rows(decoding: list[Span], checked: CheckedBatch) -> cpu.DecodeRows:
+def _decode_rows(decoding: list[Span], checked: CheckedBatch) -> DecodeRows:
     page_table_SP = checked.page_table_SL.numpy()
-    return cpu.DecodeRows(
+    return DecodeRows(
         row_S=np.array([span.start for span in decoding]),
         page_table_SP=page_table_SP[[span.sequence for span in decoding]],
         read_len_S=np.array([span.read_len for span in decoding]),
@@ -355,26 +362,25 @@ def _decode_rows(decoding: list[Span], checked: CheckedBatch) -> cpu.DecodeRows:
 
 
 def _decode_groups(
-    decoding: list[Span], num_spans: int, checked: CheckedBatch, page_tokens: int
+    decoding: list[Span], num_spans: int, checked: CheckedBatch
 ) -> list[DecodeGroup]:
     """Return one-row spans in groups whose padding at most doubles what is read."""
     groups: list[list[Span]] = []
     for span in sorted(decoding, key=lambda span: span.read_len):
         # below a page, padding costs less than another round of calls
-        if groups and span.read_len <= max(2 * groups[-1][0].read_len, page_tokens):
+        if groups and span.read_len <= max(2 * groups[-1][0].read_len, PAGE_TOKENS):
             groups[-1].append(span)
         else:
             groups.append([span])
     if len(groups) == 1 and len(decoding) == num_spans:
         # a pure decode batch needs no reordering
-        return [DecodeGroup.of(decoding, slice(None), checked, page_tokens)]
+        return [DecodeGroup.of(decoding, slice(None), checked)]
     device = checked.page_table_SL.device
     return [
         DecodeGroup.of(
             group,
             torch.tensor([span.start for span in group], device=device),
             checked,
-            page_tokens,
         )
         for group in groups
     ]

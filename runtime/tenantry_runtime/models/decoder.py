@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch.nn.functional import embedding
 
+from tenantry_kernels.choice import is_compiled
+from tenantry_kernels.cpu.decode import DecodeStep, StepRows
 from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.cache.paged import PagedCache
 
 from .attend import Attend, PagedAttend, Selection
 from .batch import ForwardBatch
 from .config import ModelConfig
+from .decode_step import decode_step
 from .layers import Attention, Mlp, Moe, RmsNorm
 from .linear import Linear, Part, WeightSource
 from .rope import inverse_frequencies, rotation
@@ -169,12 +174,21 @@ class Decoder:
         self._frequencies = inverse_frequencies(config.rope_dim, config.rope).to(
             self.embedding_VH.device
         )
+        self._is_whole = source.shard.size == 1
 
     @torch.inference_mode()
     def forward(
         self, batch: ForwardBatch, checked: CheckedBatch, cache: PagedCache
     ) -> torch.Tensor:
         """Write the rows into their pages; return the wanted rows' states [R, H] after the final norm."""
+        num_rows = len(batch.token_ids_T)
+        if self._step is not None:
+            self._step.use(cache)
+            # one row of each sequence
+            if self._steps(num_rows) and batch.cu_len == tuple(range(num_rows + 1)):
+                hidden_RH = self._step.run(_rows(batch, checked))
+                checked.landing.landed(checked.write_slot_T, cache.num_appends)
+                return hidden_RH
         attend = PagedAttend(checked, batch.cu_len, cache, deterministic=self._deterministic)
         x_TH = self.trunk(batch.token_ids_T, batch.positions_T, attend)
         return self.norm(x_TH[batch.logit_rows_R])
@@ -182,7 +196,28 @@ class Decoder:
     @torch.inference_mode()
     def logits(self, hidden_RH: torch.Tensor) -> torch.Tensor:
         """Return float32 logits [R, V]."""
+        if self._step is not None and self._steps(len(hidden_RH)):
+            return self._step.logits(hidden_RH)
         return self.head(hidden_RH).float()
+
+    def _steps(self, num_rows: int) -> bool:
+        return is_compiled(
+            "step", self.embedding_VH, num_rows=num_rows, deterministic=self._deterministic
+        )
+
+    @cached_property
+    def _step(self) -> DecodeStep | None:
+        """The compiled loops, where there are such for this decoder."""
+        if not self._is_whole or not self._steps(1):
+            return None
+        return decode_step(
+            self.config,
+            self.layers,
+            embedding_VH=self.embedding_VH,
+            frequencies=self._frequencies,
+            norm=self.norm,
+            head=self.head,
+        )
 
     def trunk(
         self, token_ids_T: torch.Tensor, positions_T: torch.Tensor, attend: Attend
@@ -227,3 +262,14 @@ class Decoder:
             if own
             else self.head,
         )
+
+
+def _rows(batch: ForwardBatch, checked: CheckedBatch) -> StepRows:
+    return StepRows(
+        token_T=batch.token_ids_T,
+        position_T=batch.positions_T,
+        page_table_TP=checked.page_table_SL,
+        read_len_T=np.array(checked.read_len_S, np.int64),
+        write_slot_T=checked.write_slot_T,
+        wanted_R=batch.logit_rows_R,
+    )

@@ -84,18 +84,18 @@ class DenseLinear:
     """A dense matrix [out, in]."""
 
     def __init__(self, weight: torch.Tensor, *, deterministic: bool) -> None:
-        self._weight = weight
+        self.weight = weight
         self._deterministic = deterministic
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if is_compiled("product", x, deterministic=self._deterministic):
-            return cpu.linear(x, self._weight)
+            return cpu.linear(x, self.weight)
         if self._deterministic:
             return in_row_tiles(self._product, x)
         return self._product(x)
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
-        return linear(x, self._weight)
+        return linear(x, self.weight)
 
 
 class HeadMaps:
@@ -104,7 +104,7 @@ class HeadMaps:
     def __init__(
         self, weight_NRL: torch.Tensor, key_dim: int, *, deterministic: bool = False
     ) -> None:
-        self._weight = weight_NRL
+        self.weight_NRL = weight_NRL
         self.key_NdL = weight_NRL[:, :key_dim]
         self.value_NVL = weight_NRL[:, key_dim:]
         self._deterministic = deterministic
@@ -112,26 +112,26 @@ class HeadMaps:
     @property
     def dims(self) -> tuple[int, int, int]:
         """N, d + V, L."""
-        num_heads, width, latent_dim = self._weight.shape
+        num_heads, width, latent_dim = self.weight_NRL.shape
         return num_heads, width, latent_dim
 
     def absorb(self, q_TNd: torch.Tensor) -> torch.Tensor:
         """Return queries in the latent space [T, N, L]."""
         if is_compiled("absorb", q_TNd, deterministic=self._deterministic):
-            return cpu.absorb_heads(q_TNd, self._weight)
+            return cpu.absorb_heads(q_TNd, self.weight_NRL)
         return self._apply(self._absorb, q_TNd)
 
     def expand(self, latent_TNL: torch.Tensor) -> torch.Tensor:
         """Return values per head [T, N, V] of latent sums."""
         if is_compiled("expand", latent_TNL, deterministic=self._deterministic):
-            return cpu.expand_heads(latent_TNL, self._weight, self.key_NdL.shape[1])
+            return cpu.expand_heads(latent_TNL, self.weight_NRL, self.key_NdL.shape[1])
         return self._apply(self._expand, latent_TNL)
 
     def keys_and_values(
         self, latent_KL: torch.Tensor, heads: slice
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return some heads' keys [heads, K, d] and values [heads, K, V] of cached latents."""
-        weight_NRL = self._weight[heads]
+        weight_NRL = self.weight_NRL[heads]
         rows_KR = linear(latent_KL, weight_NRL.flatten(0, 1))
         both_NKR = rows_KR.view(-1, *weight_NRL.shape[:2]).transpose(0, 1)
         key_dim = self.key_NdL.shape[1]
@@ -154,20 +154,20 @@ class DenseExperts:
     def __init__(
         self, gate_up_EJH: torch.Tensor, down_EHI: torch.Tensor, *, deterministic: bool = False
     ) -> None:
-        self._gate_up = gate_up_EJH
-        self._down = down_EHI
+        self.gate_up_EJH = gate_up_EJH
+        self.down_EHI = down_EHI
         self._deterministic = deterministic
 
     def __call__(
         self, x_TH: torch.Tensor, expert_TK: torch.Tensor, weight_TK: torch.Tensor
     ) -> torch.Tensor:
         if is_compiled("experts", x_TH, deterministic=self._deterministic):
-            return cpu.routed_experts(x_TH, expert_TK, weight_TK, self._gate_up, self._down)
-        num_experts = self._gate_up.shape[0]
+            return cpu.routed_experts(x_TH, expert_TK, weight_TK, self.gate_up_EJH, self.down_EHI)
+        num_experts = self.gate_up_EJH.shape[0]
         return route_to_experts(x_TH, expert_TK, weight_TK, num_experts, self._expert)
 
     def _expert(self, expert: int, rows: torch.Tensor) -> torch.Tensor:
         def product(x: torch.Tensor) -> torch.Tensor:
-            return linear(swiglu(linear(x, self._gate_up[expert])), self._down[expert])
+            return linear(swiglu(linear(x, self.gate_up_EJH[expert])), self.down_EHI[expert])
 
         return in_row_tiles(product, rows) if self._deterministic else product(rows)

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenantry_runtime.cache.budget import CacheFormat, bytes_per_page, bytes_per_token, num_pages
+from tenantry_runtime.cache.budget import bytes_per_page, num_pages
+from tenantry_runtime.cache.formats import CacheFormat
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.errors import ConfigurationError
 
@@ -159,7 +160,7 @@ def plan_member(
         model_weight_bytes=whole,
         gpu_weight_bytes=share,
         gpu_cache_bytes=gpus.usable_bytes - taken,
-        bytes_per_token=bytes_per_token(model.config, cache),
+        bytes_per_token=cache.bytes_per_token(model.config),
         num_pages=pages,
         context_tokens=model.config.context_tokens,
     )

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry_runtime.errors import (
+    CacheIntegrityError,
     CapacityExceeded,
     ContextExceeded,
     GenerationFailed,
@@ -224,6 +225,8 @@ class Connection:
                 )
                 num_tokens = len(submit.token_ids) + submit.max_tokens
                 return ContextExceeded(num_tokens, min(limits, default=0))
+            case "cache_integrity":
+                return CacheIntegrityError(failed.message)
             case _:
                 return GenerationFailed(f"{failed.reason}: {failed.message}")
 

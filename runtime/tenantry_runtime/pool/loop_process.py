@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import signal
 import socket
 import sys
@@ -55,6 +56,8 @@ def main(arguments: list[str]) -> int:
 
 def build_engine(config: bytes) -> StepLoop:
     """Make the engine's own step loop."""
+    # its threads must not wait by spinning: they would take the cores of those that compute
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # torch is loaded here and nowhere else in this package
     from tenantry_runtime.engine.build import build_loop
     from tenantry_runtime.engine.config import NodeConfig

@@ -34,6 +34,16 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     oldest_version: int = OLDEST_PROTOCOL_VERSION
 
 
+class OpCoverage(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the check of pages covers one use of them, as found by trying (`engine.coverage`)."""
+
+    op: str
+    format: str
+    """Of the rows."""
+    device: str
+    is_on: bool
+
+
 class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What must agree between the members of a pairing, and what routing needs to know."""
 
@@ -47,6 +57,8 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt and answer together."""
     revision: str
     """SHA-256 that names the checkpoint (`models.checkpoint.Checkpoint.revision`)."""
+    coverage: tuple[OpCoverage, ...] = ()
+    """Of all that the member does with pages."""
 
 
 class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +129,25 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     message: str
 
 
+class Incident(msgspec.Struct, frozen=True, kw_only=True):
+    """A page that a step would have used was not as its sequence had it; nothing of it was told."""
+
+    time_s: float
+    """Unix time."""
+    model: str
+    request_id: str
+    tenant: str
+    step: int
+    op: str
+    """Of which use the check found it (`engine.incidents`)."""
+    logical_page: int | None
+    """Its place in the sequence."""
+    page: int | None
+    """Its place in the pool, as the sequence had it."""
+    found: tuple[str, ...]
+    """What did not agree: `index`, `tag`, `owner`, `fill`."""
+
+
 class NodeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """A node's state at one moment."""
 
@@ -126,6 +157,14 @@ class NodeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     num_waiting: int
     num_free_pages: dict[str, int]
     """By model: free, or kept for later prompts as long as nobody else needs them."""
+    num_incidents: int = 0
+    """Since the start, of all models."""
+    incidents: tuple[Incident, ...] = ()
+    """The latest few."""
+    num_quarantined_pages: dict[str, int] = {}
+    """By model: nobody's until the node is idle and its audit finds nothing."""
+    audit_findings: tuple[str, ...] = ()
+    """Of the last audit, which runs when the node becomes idle."""
 
 
 EdgeMessage: TypeAlias = Submit | Cancel

@@ -27,7 +27,7 @@ def test_only_the_models_must_be_named() -> None:
         (MODELS + ', "cache_bytes": 0', "cache_bytes must be at least 1, not 0"),
         (MODELS + ', "threads": 0', "threads must be at least 1, not 0"),
         (MODELS + ', "max_waiting": 0', "max_waiting must be at least 1, not 0"),
-        (MODELS + ', "max_batch": 70000', "must be at most 61439, not 70000"),
+        (MODELS + ', "max_batch": 70000', "must be at most 61438, not 70000"),
         (MODELS + ', "num_pages": 8, "cache_bytes": 9', "either num_pages or cache_bytes"),
         (MODELS + ', "deterministic": true, "threads": 2', "threads to be 1 on a CPU, not 2"),
         (MODELS + ', "dtype": "float16"', "float16"),

@@ -297,5 +297,5 @@ def test_members_describe_both_phases_and_what_the_pool_has_room_for() -> None:
         assert member.context_tokens == 3 * PAGE_TOKENS
         assert member.num_pages == 3
         assert member.page_tokens == PAGE_TOKENS
-        assert (member.weights_format, member.cache_format) == ("float32", "bfloat16")
+        assert (member.weights_format, member.cache_format) == ("float32", "bf16")
         assert member.revision == "fake"

@@ -8,9 +8,11 @@ import torch
 from support.paged_batch import PagedRun, PagedSequence, poisoned_cache
 from support.tiny_checkpoints import TinyCheckpoint
 from tenantry_kernels import choice
+from tenantry_runtime.cache.formats import SERVED_FORMATS, CacheName
 from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.models import load_model, warm_up
 
+CACHES = pytest.mark.parametrize("cache", SERVED_FORMATS)
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 
 
@@ -43,30 +45,36 @@ def test_token_by_token_in_a_batch_the_logits_are_transformers(
         torch.testing.assert_close(logits, answer.logits, rtol=0, atol=2e-5)
 
 
-@DTYPES
+@CACHES
 def test_a_warm_up_writes_to_no_page_and_reads_the_first_one_alone(
-    tiny: TinyCheckpoint, dtype: torch.dtype
+    tiny: TinyCheckpoint, cache: CacheName
 ) -> None:
-    decoder = load_model(tiny.directory, dtype=dtype)
-    cache = poisoned_cache(decoder.config, num_pages=3, dtype=dtype)
-    pools = (*cache.latent_N, *cache.index_keys.values())
+    decoder = load_model(tiny.directory)
+    pages = poisoned_cache(decoder.config, num_pages=3, cache=cache)
+    pools = [pool.view(torch.uint8) for pool in (*pages.latent_N, *pages.index_keys.values())]
     for pool in pools:
-        pool[0] = 0.0
-    warm_up(decoder, cache)
+        pool[0] = 0
+    warm_up(decoder, pages)
     for pool in pools:
-        assert not pool[0].any() and pool[1:3].isnan().all()
+        assert not pool[0].any() and (pool[1:3] == 0xFF).all()
 
 
 @DTYPES
+@pytest.mark.parametrize("cache", ["bf16", "fp8"])
 def test_after_a_warm_up_nothing_is_left_to_compile(
-    tiny: TinyCheckpoint, dtype: torch.dtype
+    tiny: TinyCheckpoint, dtype: torch.dtype, cache: CacheName
 ) -> None:
-    from tenantry_kernels.cpu import kernels
+    from tenantry_kernels.cpu import fp8_pages, kernels
 
     decoder = load_model(tiny.directory, dtype=dtype)
-    cache = PagedCache.allocate(decoder.config, num_pages=3, dtype=torch.bfloat16)
-    warm_up(decoder, cache)
-    compiled = [op for op in vars(kernels).values() if hasattr(op, "signatures")]
+    cache_format = SERVED_FORMATS[cache]
+    warm_up(decoder, PagedCache.allocate(decoder.config, num_pages=3, cache_format=cache_format))
+    compiled = [
+        op
+        for module in (kernels, fp8_pages)
+        for op in vars(module).values()
+        if hasattr(op, "signatures")
+    ]
     before = [len(op.signatures) for op in compiled]
-    logits_of_all(PagedRun(decoder, dtype=torch.bfloat16), tiny)
+    logits_of_all(PagedRun(decoder, cache=cache), tiny)
     assert compiled and [len(op.signatures) for op in compiled] == before

@@ -10,7 +10,7 @@ import pytest
 
 from support.released_configs import GLM_5_2, KIMI_K2_6
 from support.released_layouts import write_config
-from tenantry_runtime.cache.budget import CACHE_FORMATS
+from tenantry_runtime.cache.formats import CACHE_FORMATS
 from tenantry_runtime.errors import CheckpointError, ConfigurationError
 from tenantry_runtime.models.plan import (
     GPU_BYTES,

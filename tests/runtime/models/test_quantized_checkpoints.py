@@ -39,7 +39,7 @@ FORMATS = [
 def logits_of(
     directory: Path, token_ids: torch.Tensor, dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
-    return PagedRun(load_model(directory, dtype=dtype), dtype=dtype).read(token_ids)
+    return PagedRun(load_model(directory, dtype=dtype)).read(token_ids)
 
 
 @pytest.mark.parametrize("copy", FORMATS)

@@ -8,6 +8,7 @@ import torch
 from support.paged_batch import PagedRun, PagedSequence
 from support.tiny_checkpoints import TinyCheckpoint
 from tenantry_runtime.cache.checked import NO_SLOT, CheckedBatch
+from tenantry_runtime.cache.formats import SERVED_FORMATS
 from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.models.attend import AttentionRows, IndexRows, PagedAttend
@@ -92,7 +93,12 @@ def a_poisoned_layer() -> PagedCache:
     def pool(width: int) -> torch.Tensor:
         return torch.full((3, PAGE_TOKENS, width), torch.nan)
 
-    return PagedCache(num_pages=2, latent_N=(pool(LATENT + ROPE),), index_keys={0: pool(INDEX)})
+    return PagedCache(
+        num_pages=2,
+        cache_format=SERVED_FORMATS["float32"],
+        latent_N=(pool(LATENT + ROPE),),
+        index_keys={0: pool(INDEX)},
+    )
 
 
 def some_attention_rows(num_rows: int) -> AttentionRows:

@@ -22,7 +22,8 @@ from support.released_configs import (
     KIMI_K2_THINKING,
 )
 from support.released_layouts import write_config
-from tenantry_runtime.cache.paged import PagedCache
+from tenantry_runtime.cache.budget import bytes_per_page
+from tenantry_runtime.cache.formats import CACHE_FORMATS
 from tenantry_runtime.models.config import ModelConfig
 from tenantry_runtime.models.decoder import Decoder
 from tenantry_runtime.models.loader import load_config
@@ -96,23 +97,15 @@ def test_glm_5_2_shares_its_indexers_as_published(tmp_path: Path) -> None:
     ("config", "bytes_per_token"),
     [
         pytest.param(KIMI_K2_6, 70_272, id="kimi-k2.6"),
-        # and 21 layers' index keys of 128 values
-        pytest.param(GLM_5_2, 89_856 + 21 * 128 * 2, id="glm-5.2"),
+        # and 21 layers' index keys of 128 values in FP8, with a scale each
+        pytest.param(GLM_5_2, 89_856 + 21 * 132, id="glm-5.2"),
     ],
 )
 def test_a_page_takes_the_published_bytes_per_token(
     tmp_path: Path, config: dict[str, Any], bytes_per_token: int
 ) -> None:
-    num_bytes = PagedCache.bytes_per_page(described(config, tmp_path), torch.bfloat16)
+    num_bytes = bytes_per_page(described(config, tmp_path), CACHE_FORMATS["bf16"])
     assert num_bytes == 64 * bytes_per_token
-
-
-def test_bytes_per_page_are_those_that_pages_take(tmp_path: Path) -> None:
-    config = described(GLM_5_2 | {"num_hidden_layers": 8}, tmp_path)
-    cache = PagedCache.allocate(config, num_pages=3, dtype=torch.float32)
-    total = sum(pool.nbytes for pool in (*cache.latent_N, *cache.index_keys.values()))
-    # a fourth page is the sink
-    assert total == 4 * PagedCache.bytes_per_page(config, torch.float32)
 
 
 @pytest.mark.parametrize(

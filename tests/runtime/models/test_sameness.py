@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from functools import cache
 
 import pytest
 import torch
@@ -11,32 +11,46 @@ from hypothesis import given, strategies as st
 
 from support.paged_batch import PagedRun, PagedSequence
 from support.tiny_checkpoints import BUILDERS, TinyCheckpoint, prompt
+from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.models.loader import load_model
 
 Checkpoints = Callable[[str], TinyCheckpoint]
 
 NUM_TOKENS = 70
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+FORMATS = pytest.mark.parametrize(
+    ("dtype", "cache"),
+    [
+        pytest.param(torch.float32, "float32", id="f32"),
+        pytest.param(torch.bfloat16, "bf16", id="bf16"),
+        pytest.param(torch.float32, "fp8", id="f32-fp8"),
+        pytest.param(torch.bfloat16, "fp8", id="bf16-fp8"),
+    ],
+)
 
 
 class Loaded:
     """A deterministic decoder, and what it says to a prompt that it reads alone."""
 
-    def __init__(self, checkpoint: TinyCheckpoint, dtype: torch.dtype) -> None:
+    def __init__(self, checkpoint: TinyCheckpoint, dtype: torch.dtype, cache: CacheName) -> None:
         self._decoder = load_model(checkpoint.directory, dtype=dtype, deterministic=True)
-        self._dtype = dtype
-        self.alone = cache(self._alone)
+        self._cache: CacheName = cache
+        self.alone = functools.cache(self._alone)
 
     def run(self, seed: int) -> PagedRun:
-        return PagedRun(self._decoder, seed=seed, dtype=self._dtype)
+        return PagedRun(self._decoder, seed=seed, cache=self._cache)
 
     def _alone(self, seed: int) -> torch.Tensor:
         return self.run(0).read(prompt(NUM_TOKENS, seed))
 
 
-@pytest.fixture(scope="module", params=["kimi_grouped", "glm52"])
+@pytest.fixture(
+    scope="module",
+    params=[("kimi_grouped", "float32"), ("glm52", "float32"), ("glm52", "fp8")],
+    ids=["kimi", "glm", "glm-fp8"],
+)
 def loaded(request: pytest.FixtureRequest, checkpoints: Checkpoints) -> Loaded:
-    return Loaded(checkpoints(request.param), torch.float32)
+    name, cache = request.param
+    return Loaded(checkpoints(name), torch.float32, cache)
 
 
 @given(
@@ -62,22 +76,22 @@ def test_logits_do_not_depend_on_company_or_chunks(
     assert torch.equal(logits, loaded.alone(seed))
 
 
-@DTYPES
+@FORMATS
 @pytest.mark.parametrize("name", BUILDERS)
 def test_logits_token_by_token_are_those_of_one_chunk(
-    checkpoints: Checkpoints, name: str, dtype: torch.dtype
+    checkpoints: Checkpoints, name: str, dtype: torch.dtype, cache: CacheName
 ) -> None:
-    loaded = Loaded(checkpoints(name), dtype)
+    loaded = Loaded(checkpoints(name), dtype, cache)
     one_by_one = loaded.run(7).read(prompt(NUM_TOKENS, 3), [1] * NUM_TOKENS)
     assert torch.equal(one_by_one, loaded.alone(3))
 
 
-@DTYPES
+@FORMATS
 @pytest.mark.parametrize("name", BUILDERS)
 def test_a_row_has_the_same_bits_in_company(
-    checkpoints: Checkpoints, name: str, dtype: torch.dtype
+    checkpoints: Checkpoints, name: str, dtype: torch.dtype, cache: CacheName
 ) -> None:
-    loaded = Loaded(checkpoints(name), dtype)
+    loaded = Loaded(checkpoints(name), dtype, cache)
     run = loaded.run(7)
     mine, decoding, prefilling = PagedSequence(), PagedSequence(), PagedSequence()
     run.step([(decoding, prompt(65, 1))])

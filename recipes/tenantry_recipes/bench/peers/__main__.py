@@ -27,6 +27,7 @@ from tenantry_recipes.bench.prompts import distinct_prompts
 from tenantry_recipes.bench.spread import Spread, ratios
 from tenantry_recipes.bench.stream_client import StreamedAnswer
 from tenantry_recipes.bench.table import megabytes, number, spread, table
+from tenantry_runtime.cache.formats import SERVED_FORMATS, CacheName
 from tenantry_runtime.text import load_text
 
 from .agreement import Agreement, check_agreement
@@ -60,7 +61,7 @@ class Options:
     own_threads: int
     """Of this runtime, as are the following."""
     dtype: DtypeName
-    cache_dtype: DtypeName
+    cache: CacheName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +234,7 @@ def prepare(
             settings = EngineSettings(
                 directory=checkpoints.ours,
                 dtype=options.dtype,
-                cache_dtype=options.cache_dtype,
+                cache=options.cache,
                 threads=options.own_threads,
                 max_batch=max_batch,
             )
@@ -267,7 +268,7 @@ def main() -> None:
         threads=arguments.threads,
         own_threads=arguments.own_threads or arguments.threads,
         dtype=arguments.dtype,
-        cache_dtype=arguments.cache_dtype,
+        cache=arguments.cache,
     )
     machine = describe_machine(options.threads, ("torch",))
     try:
@@ -303,10 +304,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--own-threads", type=int, help="of this runtime, if not as many")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     parser.add_argument(
-        "--cache-dtype",
-        choices=("bfloat16", "float32"),
-        default="bfloat16",
-        help="of this runtime",
+        "--cache",
+        choices=tuple(SERVED_FORMATS),
+        default="bf16",
+        help="format, of this runtime",
     )
     parser.add_argument("--prepare-only", action="store_true", help="build, and measure nothing")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")

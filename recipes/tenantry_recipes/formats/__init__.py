@@ -1,0 +1,1 @@
+"""What cache and weight formats cost in right answers (`workerctl eval formats`)."""

@@ -1,0 +1,71 @@
+"""Pages that one hand-off may write, until it is closed.
+
+The receiver writes, so closing is the fence: what is pushed later, to other pages or under other
+tags is refused before any page is touched; what passes is checked on the device like a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tenantry_runtime.core import PAGE_TOKENS
+from tenantry_runtime.errors import CacheIntegrityError
+
+from .allocator import HandoffId, Lease, PageAllocator, PageRef
+from .owners import OwnerSlot
+from .tags import PageBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushedPage:
+    """What a hand-off says of a page that it brings."""
+
+    handoff: HandoffId
+    logical_page: int
+    ref: PageRef
+    """As the reservation named it."""
+    num_tokens: int
+
+
+class Reservation:
+    """Fresh pages of one sequence; its lease is the sequence's, whatever becomes of the hand-off."""
+
+    def __init__(self, pool: PageAllocator, owner: OwnerSlot, num_pages: int) -> None:
+        self.owner = owner
+        """The request's."""
+        self.lease: Lease = pool.reserve(owner, num_pages)
+        self.handoff = pool.open_handoff(self.lease)
+
+    @property
+    def is_open(self) -> bool:
+        return self.lease.pool.is_handed_off(self.lease, self.handoff)
+
+    def close(self) -> None:
+        """Accept no more; pages of a lease that has been released meanwhile are free from here on."""
+        self.lease.pool.close_handoff(self.handoff)
+
+    def accept(self, pushed: Sequence[PushedPage]) -> PageBatch:
+        """Return the writes of these pages, still to be checked.
+
+        Raises `CacheIntegrityError` for a page that is late or not as it was reserved.
+        """
+        for page in pushed:
+            if page.handoff != self.handoff or not self.is_open:
+                raise CacheIntegrityError(f"page {page.logical_page} came after its hand-off ended")
+            if not 0 <= page.logical_page < len(self.lease):
+                raise CacheIntegrityError(f"page {page.logical_page} is not reserved")
+            if page.ref != self.lease.ref(page.logical_page):
+                raise CacheIntegrityError(f"page {page.logical_page} is not the reserved one")
+            if not 0 < page.num_tokens <= PAGE_TOKENS:
+                raise CacheIntegrityError(f"page {page.logical_page} has {page.num_tokens} tokens")
+        start_S = [page.logical_page * PAGE_TOKENS for page in pushed]
+        return PageBatch(
+            leases_S=(self.lease,) * len(pushed),
+            owner_S=(self.owner,) * len(pushed),
+            start_S=start_S,
+            read_len_S=[
+                start + page.num_tokens for start, page in zip(start_S, pushed, strict=True)
+            ],
+            first_page_S=[page.logical_page for page in pushed],
+        )

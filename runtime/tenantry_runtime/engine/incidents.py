@@ -1,0 +1,80 @@
+"""What the check of pages has found: a record of each mismatch, and what a node does about many.
+
+| op | the page is |
+|---|---|
+| prefill read, decode read | full or begun before the step |
+| prefill append, decode append | written by the step |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping
+
+from tenantry_runtime.cache.fault_word import disagreement, logical_page
+from tenantry_runtime.core import PAGE_TOKENS
+from tenantry_runtime.pool.messages import Incident
+
+from .plan import Entry, StepPlan
+
+MAX_KEPT = 64
+"""Records; counts go on."""
+
+WINDOW_S = 60.0
+"""In which `limit` incidents are too many."""
+
+_log = logging.getLogger(__name__)
+
+
+class IncidentLog:
+    """The incidents of one model."""
+
+    def __init__(self, *, limit: int = 16) -> None:
+        """So many within `WINDOW_S` mean that the fault is not a sequence's but the node's."""
+        self._limit = limit
+        self._kept: deque[Incident] = deque(maxlen=MAX_KEPT)
+        self._times_s: deque[float] = deque(maxlen=limit)
+        self._num_by_op: Counter[str] = Counter()
+
+    @property
+    def kept(self) -> tuple[Incident, ...]:
+        """The latest, oldest first."""
+        return tuple(self._kept)
+
+    @property
+    def num_incidents(self) -> int:
+        return self._num_by_op.total()
+
+    @property
+    def num_by_op(self) -> Mapping[str, int]:
+        return dict(self._num_by_op)
+
+    def add(self, incident: Incident) -> None:
+        self._kept.append(incident)
+        self._times_s.append(incident.time_s)
+        self._num_by_op[incident.op] += 1
+        _log.error("cache integrity: %s", incident)
+
+    def are_too_many(self, now_s: float) -> bool:
+        """Whether the node should take no work rather than fail it."""
+        return len(self._times_s) == self._limit and now_s - self._times_s[0] < WINDOW_S
+
+
+def incident_of(plan: StepPlan, entry: Entry, fault: int, now_s: float) -> Incident:
+    """Say what was found where, from the fault word of an entry's sequence."""
+    submit, lease = entry.sequence.submit, entry.sequence.held.lease
+    page = logical_page(fault)
+    is_known = page is not None and page < len(lease)
+    is_written = page is not None and page >= entry.start // PAGE_TOKENS
+    return Incident(
+        time_s=now_s,
+        model=submit.model,
+        request_id=submit.request_id,
+        tenant=submit.tenant,
+        step=plan.step,
+        op=f"{plan.phase} {'append' if is_written else 'read'}",
+        logical_page=page,
+        page=lease.indices[page] if is_known and page is not None else None,
+        found=tuple(str(kind.name).lower() for kind in disagreement(fault)),
+    )

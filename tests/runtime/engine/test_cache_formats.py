@@ -1,0 +1,110 @@
+"""A node keeps each model's pages in the format that its configuration names."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from support.engine import Transcript, a_submit, assert_nothing_is_held, run_to_end
+from tenantry_runtime.cache.budget import num_pages
+from tenantry_runtime.cache.formats import CacheName
+from tenantry_runtime.core import Sampling
+from tenantry_runtime.engine.build import build_loop
+from tenantry_runtime.engine.config import ModelSource, NodeConfig
+from tenantry_runtime.engine.loop import EngineLoop
+from tenantry_runtime.pool.messages import Submit
+
+CHECKPOINTS = Path(str(files("tenantry_runtime"))) / "checkpoints"
+KIMI, GLM = "kimi-k2.6-nano", "glm-5.2-nano"
+NUM_PAGES = 9
+
+
+def a_source(model: str, cache: CacheName | None = None) -> ModelSource:
+    return ModelSource(id=model, directory=str(CHECKPOINTS / model), cache=cache)
+
+
+def a_loop(*, max_batch: int) -> EngineLoop:
+    return build_loop(
+        NodeConfig(
+            models=(a_source(KIMI), a_source(GLM)),
+            cache="fp8",
+            num_pages=NUM_PAGES,
+            max_batch=max_batch,
+            chunk_tokens=48,
+            deterministic=True,
+        )
+    )
+
+
+def submits() -> list[Submit]:
+    return [
+        a_submit(
+            f"{model}-{n}",
+            model=model,
+            prompt=[(7 * n + 5 * k) % 300 for k in range(44 + 25 * n)],
+            max_tokens=12,
+            tenant=f"tenant-{n % 2}",
+            sampling=Sampling(seed=n, temperature=float(n % 2)),
+            stop_token_ids=(),
+        )
+        for n in range(3)
+        for model in (KIMI, GLM)
+    ]
+
+
+def test_answers_over_fp8_pages_do_not_depend_on_the_batch() -> None:
+    loop = a_loop(max_batch=8)
+    for submit in submits():
+        loop.submit(submit)
+    together = run_to_end(loop)
+    assert_nothing_is_held(loop, NUM_PAGES)
+
+    alone = Transcript()
+    single = a_loop(max_batch=1)
+    for submit in submits():
+        single.submit(submit)
+        run_to_end(single, alone)
+    assert together.tokens == alone.tokens
+    assert not together.failed and not alone.failed
+
+
+def test_a_model_may_have_a_format_of_its_own() -> None:
+    loop = build_loop(NodeConfig(models=(a_source(KIMI, "fp8"), a_source(GLM)), num_pages=2))
+    told = {(member.model, member.phase): member.cache_format for member in loop.describe()}
+    assert told == {
+        (KIMI, "prefill"): "fp8",
+        (KIMI, "decode"): "fp8",
+        (GLM, "prefill"): "bf16",
+        (GLM, "decode"): "bf16",
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "cache", "token_bytes"),
+    [
+        # six layers of 96 values; three layers of 48 values of index keys in FP8
+        (KIMI, "bf16", 6 * 96 * 2),
+        (KIMI, "fp8", 6 * 100),
+        (GLM, "bf16", 6 * 96 * 2 + 3 * 52),
+        (GLM, "fp8", 6 * 100 + 3 * 52),
+    ],
+)
+def test_a_budget_of_bytes_holds_the_pages_of_its_format(
+    model: str, cache: CacheName, token_bytes: int
+) -> None:
+    budget = 1 << 20
+    config = NodeConfig(models=(a_source(model),), cache=cache, cache_bytes=budget)
+    (pages,) = {member.num_pages for member in build_loop(config).describe()}
+    assert pages == num_pages(budget, 64 * token_bytes) == budget // (64 * token_bytes) - 1
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "fp8-656", "int4"])
+def test_a_format_that_is_not_served_is_refused_by_name(name: str) -> None:
+    models = f'{{"models": [{{"id": "m", "directory": "x", "cache": "{name}"}}]}}'
+    node = f'{{"models": [{{"id": "m", "directory": "x"}}], "cache": "{name}"}}'
+    for config in (models, node):
+        with pytest.raises(msgspec.ValidationError, match=name):
+            msgspec.json.decode(config, type=NodeConfig)
