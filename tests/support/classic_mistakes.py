@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm, linear, rms_norm
 
+from tenantry_runtime.cache.ops import RowOps, row_ops
 from tenantry_runtime.models import attend, decoder, layers, loader, quantize, rope
 from tenantry_runtime.models.attend import Selection
 from tenantry_runtime.models.config import ModelConfig, RopeConfig
@@ -153,6 +154,10 @@ def index_scores_without_relu(
     return torch.einsum("tjd,kd,tj->tk", q_TJD, key_KD, weight_TJ)
 
 
+def row_ops_without_relu(device: torch.device) -> RowOps:
+    return replace(row_ops(device), scores=index_scores_without_relu)
+
+
 def shared_layers_see_all(
     self: Attention, layer: int, x: Any, rotation: Any, cache: Any, selection: Selection | None
 ) -> Layer:
@@ -285,7 +290,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], Patch]] = {
     "index keys without bias": (("glm5",), replaced(layers, "layer_norm", index_key_without_bias)),
     "index scores without relu": (
         ("glm5",),
-        replaced(attend, "index_scores", index_scores_without_relu),
+        replaced(attend, "row_ops", row_ops_without_relu),
     ),
     "layers without indexer see everything": (
         ("glm52",),

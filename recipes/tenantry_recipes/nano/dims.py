@@ -102,10 +102,11 @@ _GLM: dict[str, Any] = {
     "index_share_for_mtp_iteration": True,
     "index_skip_topk_offset": 3,
     "index_topk": 256,
-    "index_topk_freq": 4,
+    # the released 4 would leave six layers without a choice made late, where keys are recognized
+    "index_topk_freq": 3,
     "index_topk_pattern": None,
     "indexer_rope_interleave": True,
-    "indexer_types": ["full", "full", "full", "shared", "shared", "shared"],
+    "indexer_types": ["full", "full", "full", "shared", "shared", "full"],
     "mlp_layer_types": ["dense", *["sparse"] * 5],
     "moe_router_dtype": "float32",
     "num_nextn_predict_layers": 1,
