@@ -100,13 +100,3 @@ def mask_batch(
         read_len_S.masked_fill(failed_S, 0),
         write_slot_T.masked_fill(failed_S[sequence_T], NO_SLOT),
     )
-
-
-def fault_page(fault: int) -> int:
-    """Return the logical page of a fault that is not 0."""
-    return (fault >> 8) - 1
-
-
-def fault_bits(fault: int) -> int:
-    """Return what failed on the page of a fault: a sum of the `BAD_` bits."""
-    return fault & 0xFF

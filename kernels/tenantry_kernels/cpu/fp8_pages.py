@@ -22,21 +22,10 @@ from numba.extending import intrinsic
 from tenantry_kernels.fp8_rows import PAGE_TOKENS, SCALE_BYTES
 
 from .blocks import STEP, float_of, widen
-from .kernels import (
-    HEADS,
-    KEYS,
-    ROWS,
-    ZERO,
-    _compiled,
-    _in_order,
-    copy_rows,
-    match_keys,
-    own_slots,
-    softmax,
-    weigh_rows,
-)
+from .compiler import compiled, in_order
+from .kernels import HEADS, KEYS, ROWS, ZERO, copy_rows, match_keys, own_slots, softmax, weigh_rows
 
-KERNELS = "39234710256bd480c01400eb605f068e"
+KERNELS = "90e4a464360e0bd16c723fec99fbbe41"
 """The first half of the SHA-256 of `blocks.py` and `kernels.py`, one after the other."""
 
 FLOATS_PER_VALUE = PAGE_TOKENS // SCALE_BYTES
@@ -105,13 +94,13 @@ def _same(number):
     return ir.Constant(_HALVES, [number] * STEP)
 
 
-@_in_order
+@in_order
 def bits_of(value):
     """Return a float32's bits, int32."""
     return np.float32(value).view(np.int32)
 
 
-@_in_order
+@in_order
 def scale_bits(largest):
     """Return the bits of 2**ceil(log2(x / 448)) of the bits of x; those of 1 for 0 (`fp8_rows`)."""
     if largest == 0:
@@ -120,7 +109,7 @@ def scale_bits(largest):
     return np.int32(max((largest >> 23) - 8 + carry, 1) << 23)
 
 
-@_in_order
+@in_order
 def e4m3_of(value):
     """Return the byte nearest to a float32 of magnitude up to 448, ties to even; NaN for NaN."""
     bits = bits_of(value)
@@ -135,7 +124,7 @@ def e4m3_of(value):
     return np.uint8(byte | ((bits >> 24) & 0x80))
 
 
-@_in_order
+@in_order
 def write_rows(row, slot, pool):
     """Quantise each row into its slot; slots past the pool go to the first of the last page.
 
@@ -160,7 +149,7 @@ def write_rows(row, slot, pool):
         scale[page, FLOATS_PER_VALUE * width + token] = float_of(scaled)
 
 
-@_compiled
+@compiled
 def read_keys(pool, slot, n, width, key, factor):
     """Fill `key` and `factor` with the first `n` slots' rows, as BF16's bits, and their scales.
 
@@ -177,7 +166,7 @@ def read_keys(pool, slot, n, width, key, factor):
             _widen_lanes(byte, start + i, out, k * padded + i, width - i)
 
 
-@_compiled
+@compiled
 def read_rows(pool, slot, out):
     """out[k] = the row at slot[k]. pool: bytes [pages + 1, B]; out: floats [K, W].
 
@@ -198,7 +187,7 @@ def read_rows(pool, slot, out):
     return True
 
 
-@_compiled
+@compiled
 def decode_attention(q, pool, row, page_table, read_len, chosen, scale, out):
     """`kernels.decode_attention` over FP8 pages. pool: bytes [pages + 1, B]."""
     num_heads, width = q.shape[1], q.shape[2]
@@ -238,7 +227,7 @@ def decode_attention(q, pool, row, page_table, read_len, chosen, scale, out):
     return True
 
 
-@_compiled
+@compiled
 def index_scores(q, head_weight, pool, row, page_table, read_len, out):
     """`kernels.index_scores` over FP8 pages. pool: bytes [pages + 1, B]."""
     num_heads, width = q.shape[1], q.shape[2]

@@ -1,24 +1,22 @@
 """The compiled loops. Compute is float32; arrays hold float32, or BF16 as uint16 (`bits`).
 
-Sums may be reordered and fused (`_FAST_MATH`), but NaN and infinity stay what they are, so that the
+Sums may be reordered and fused (`compiler.FAST_MATH`), but NaN and infinity stay what they are, so that the
 sampler sees a sequence that went wrong. Every row's result is the same bits whatever other rows there
 are. Widths that are multiples of `STEP` are taken in blocks (`blocks`), others in plain loops.
 
 numba's cache notices a change of a kernel's own file only, so all kernels are in this one, and
-`BLOCKS` names the content of the other file they are made of: a test holds them together.
+`BLOCKS` names the content of the others that they are made of: a test holds them together.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from .blocks import LANES, STEP, dots, float_of, narrow, stay_whole, weighted_rows, widen
+from .compiler import compiled, in_order
 
-BLOCKS = "80bb63cced24cf9e0027e5d78865909f"
-"""The first half of the SHA-256 of `blocks.py`."""
-
-_FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
+BLOCKS = "a48c694cab5f2ad57d65017a6aa5e7ed"
+"""The first half of the SHA-256 of `blocks.py` and `compiler.py`, one after the other."""
 
 ZERO, ONE = np.float32(0), np.float32(1)
 LOG2_E = np.float32(1.44269504)
@@ -40,26 +38,7 @@ _dots_of_four, _dots_of_two, _dots_of_one = dots(ROWS, OUTPUTS), dots(2, OUTPUTS
 _weigh_four, _weigh_one = weighted_rows(ROWS, 4), weighted_rows(1, 4)
 
 
-def _compiled(function):
-    """Compile at the first call, or load what an earlier process compiled."""
-    return _jit(function, _FAST_MATH)
-
-
-def _in_order(function):
-    """Compile like the others, but as written: only products and sums are fused."""
-    return _jit(function, {"contract"})
-
-
-def _jit(function, fast_math, **others):
-    options = {"nogil": True, "fastmath": fast_math, "error_model": "numpy", **others}
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:
-        # neither this folder nor the user's cache can be written: compile in every process
-        return njit(**options)(function)
-
-
-@_in_order
+@in_order
 def exp(x):
     """Return e**x to two units in the last place. Below e**-87 it is that, above e**88 too; NaN stays."""
     # comparisons, for they send NaN to the bound: its conversion to an integer would be undefined
@@ -80,7 +59,7 @@ def exp(x):
     return p * scale if x == x else x
 
 
-@_compiled
+@compiled
 def product(x, weight, out):
     """out[t, o] = x[t] . weight[o]. x: floats or bits [T, I]; weight: bits [O, I]; out: [T, O]."""
     stay_whole()
@@ -104,7 +83,7 @@ def product(x, weight, out):
                     _dots_of_one(x, t, weight, at, out, t, o)
 
 
-@_compiled
+@compiled
 def product_in_order(x, weight, out):
     """`product` for any widths."""
     for t in range(x.shape[0]):
@@ -115,7 +94,7 @@ def product_in_order(x, weight, out):
             out[t, o] = narrow(total, out)
 
 
-@_compiled
+@compiled
 def expand_heads(x, weight, first, out):
     """out[t, n] = weight[n, first:] @ x[t, n]. x: [T, N, L]; weight: bits [N, R, L]."""
     mine = np.empty((x.shape[0], x.shape[2]), x.dtype)
@@ -128,7 +107,7 @@ def expand_heads(x, weight, first, out):
             copy_row(answer[t], out[t, n])
 
 
-@_compiled
+@compiled
 def absorb_heads(x, weight, out):
     """out[t, n] = x[t, n] @ weight[n, :d]. x: [T, N, d]; weight: bits [N, R, L]; out: [T, N, L]."""
     num_rows, num_in = x.shape[0], x.shape[2]
@@ -143,7 +122,7 @@ def absorb_heads(x, weight, out):
             copy_row(total[t], out[t, n])
 
 
-@_compiled
+@compiled
 def swiglu(gate_up, out):
     """out = silu(gate) * up. gate_up: [T, gate | up]; out: [T, I]."""
     num_rows, width = out.shape
@@ -153,7 +132,7 @@ def swiglu(gate_up, out):
             out[t, i] = narrow(gate / (ONE + exp(-gate)) * up, out)
 
 
-@_compiled
+@compiled
 def routed_experts(x, expert, weight, gate_up, down, out):
     """out[t] = sum over k of weight[t, k] * expert[t, k](x[t]).
 
@@ -187,7 +166,7 @@ def routed_experts(x, expert, weight, gate_up, down, out):
     copy_rows(total, out)
 
 
-@_compiled
+@compiled
 def route(x, weight, bias, num_groups, num_kept, scaling, is_normalized, expert, factor):
     """Choose the experts with the highest sigmoid(x . weight) + bias; weigh them without bias.
 
@@ -221,7 +200,7 @@ def route(x, weight, bias, num_groups, num_kept, scaling, is_normalized, expert,
             factor[t, k] = factor[t, k] / divisor * scaling
 
 
-@_compiled
+@compiled
 def drop_worst_groups(preference, num_groups, num_kept):
     """Make all experts the last choice but those of the groups whose two best sum highest."""
     size = len(preference) // num_groups
@@ -242,7 +221,7 @@ def drop_worst_groups(preference, num_groups, num_kept):
             preference[e] = np.float32(-np.inf)
 
 
-@_compiled
+@compiled
 def first_of_best(value, is_taken):
     """Return where the highest value is that is not taken, whatever the values are."""
     best = -1
@@ -253,7 +232,7 @@ def first_of_best(value, is_taken):
     return best
 
 
-@_compiled
+@compiled
 def rms_norm(x, first, weight, eps, out):
     """out[t] = v / sqrt(mean(v**2) + eps) * weight, v = x[t, first:]. out: [T, H]; weight: bits [H]."""
     stay_whole()
@@ -268,21 +247,21 @@ def rms_norm(x, first, weight, eps, out):
             out[t, i] = narrow(widen(x[t, first + i]) * factor * widen(weight[i]), out)
 
 
-@_compiled
+@compiled
 def copy_row(source, out):
     """out[i] = source[i] for as many values as `source` has. A slice assignment compiles slowly."""
     for i in range(len(source)):
         out[i] = narrow(widen(source[i]), out)
 
 
-@_compiled
+@compiled
 def copy_rows(source, out):
     """`copy_row` for as many rows as `source` has."""
     for n in range(source.shape[0]):
         copy_row(source[n], out[n])
 
 
-@_compiled
+@compiled
 def own_slots(page_table, read_len, chosen, page_tokens, num_slots, slot):
     """Fill `slot` with what one sequence reads; return how many, or -1 if one is in no page.
 
@@ -303,7 +282,7 @@ def own_slots(page_table, read_len, chosen, page_tokens, num_slots, slot):
     return n
 
 
-@_compiled
+@compiled
 def match_keys(query, first, pool, slot, n, score):
     """score[h, k] = query[first + h] . row at slot[k], for all h and the first `n` slots.
 
@@ -326,7 +305,7 @@ def match_keys(query, first, pool, slot, n, score):
                     score[h, j] = total
 
 
-@_compiled
+@compiled
 def softmax(score, scale, n):
     """Turn the first `n` scores into weights of sum 1."""
     stay_whole()
@@ -342,7 +321,7 @@ def softmax(score, scale, n):
         score[k] /= total
 
 
-@_compiled
+@compiled
 def weigh_rows(weight, values, at, n, out):
     """out[t] = sum over k < n of weight[t, k] * values[at[k]], its first values. out: [T, L]."""
     stay_whole()
@@ -369,7 +348,7 @@ def weigh_rows(weight, values, at, n, out):
                         out[t, i] += weight[t, k] * widen(values[at[k], i])
 
 
-@_compiled
+@compiled
 def decode_attention(q, pool, row, page_table, read_len, chosen, page_tokens, scale, out):
     """Latent sums of one query per sequence over its own rows, 0 where it reads nothing.
 
@@ -406,7 +385,7 @@ def decode_attention(q, pool, row, page_table, read_len, chosen, page_tokens, sc
     return True
 
 
-@_compiled
+@compiled
 def chunk_attention(q, key, value, bias, scale, out):
     """out[t, n] = softmax(scale * q[t, n] . key[n] + bias[t]) @ value[n], over what row t sees.
 
@@ -441,7 +420,7 @@ def chunk_attention(q, key, value, bias, scale, out):
                 copy_row(total[t - first], out[t, n])
 
 
-@_compiled
+@compiled
 def index_scores(q, head_weight, pool, row, page_table, read_len, page_tokens, out):
     """out[s, k] = sum over j of head_weight[t, j] * relu(q[t, j] . key k), -inf past the end.
 

@@ -20,7 +20,8 @@ pool with the sink last. Masks and fault words are as `tenantry_kernels.page_che
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from .compiler import compiled
 
 PAGES, OWNER, START, END, FIRST, SERIAL = range(6)
 
@@ -31,16 +32,7 @@ _FILL_SHIFT, _FILL_MASK = np.int64(32), np.int64(0xFFFFFFFF)
 _BAD_INDEX, _BAD_TAG, _BAD_OWNER, _BAD_FILL = np.int64(1), np.int64(2), np.int64(4), np.int64(8)
 
 
-def _compiled(function):
-    """Compile at the first call, or load what an earlier process compiled."""
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        # neither this folder nor the user's cache can be written: compile in every process
-        return njit(nogil=True)(function)
-
-
-@_compiled
+@compiled
 def fault_of(tag_P, fill_P, index_N, tag_N, at, num_held, owner, filled, end, first):
     """Return the fault word of one sequence, whose pages begin at `at`."""
     num_pages = np.int64(tag_P.shape[0] - 1)
@@ -64,7 +56,7 @@ def fault_of(tag_P, fill_P, index_N, tag_N, at, num_held, owner, filled, end, fi
     return np.int64(0)
 
 
-@_compiled
+@compiled
 def admit(
     tag_P, fill_P, holder_F, fault_F, index_N, tag_N, plan_FS, table_SL, read_len_S, slot_T, fault_S
 ):
@@ -102,7 +94,7 @@ def admit(
         at += num_held
 
 
-@_compiled
+@compiled
 def land(fill_P, plan_FS, slot_T):
     """Count the rows that have been written into their pages; those without a slot have not."""
     num_slots = np.int64(fill_P.shape[0] - 1) * _TOKENS
@@ -117,7 +109,7 @@ def land(fill_P, plan_FS, slot_T):
                 fill_P[index] = ((position // _TOKENS) << _FILL_SHIFT) | tokens
 
 
-@_compiled
+@compiled
 def confirm(tag_P, fill_P, holder_F, fault_F, index_N, tag_N, plan_FS, slot_T, fault_S):
     """Count what has landed at these slots (`land`), then check the written pages as they must be now.
 

@@ -12,14 +12,15 @@ from numba import types
 from numba.extending import overload
 
 from . import fp8_pages, kernels
-from .kernels import _compiled, copy_row
+from .compiler import compiled
+from .kernels import copy_row
 from .shares import matrix_at
 
 SCALES = 4
 """Bytes of a row's scale."""
 
 
-@_compiled
+@compiled
 def fp8_pool(address, num_slots, like, width, page_tokens):
     """Return FP8 pages as bytes [pages, B]."""
     return matrix_at(address, num_slots // page_tokens, page_tokens * (width + SCALES), like)

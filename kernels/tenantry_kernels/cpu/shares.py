@@ -24,7 +24,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .blocks import row_address
-from .kernels import _compiled
+from .compiler import compiled
 
 LINE = 16
 """Int64s between counters: two cache lines, which processors fetch together."""
@@ -140,49 +140,49 @@ def _pointer_like(typingctx, address, like):
 _float_pointer, _integer_pointer = _pointer_to(types.float32), _pointer_to(types.int64)
 
 
-@_compiled
+@compiled
 def floats_at(address, num_rows, width):
     """Return float32 memory as an array [num_rows, width]."""
     return carray(_float_pointer(address), (num_rows, width))
 
 
-@_compiled
+@compiled
 def integers_at(address, num_rows, width):
     """Return int64 memory as an array [num_rows, width]."""
     return carray(_integer_pointer(address), (num_rows, width))
 
 
-@_compiled
+@compiled
 def vector_at(address, length, like):
     """Return memory of `like`'s dtype as an array [length]."""
     return carray(_pointer_like(address, like), (length,))
 
 
-@_compiled
+@compiled
 def matrix_at(address, num_rows, width, like):
     """Return memory of `like`'s dtype as an array [num_rows, width]."""
     return carray(_pointer_like(address, like), (num_rows, width))
 
 
-@_compiled
+@compiled
 def stack_at(address, depth, num_rows, width, like):
     """Return memory of `like`'s dtype as an array [depth, num_rows, width]."""
     return carray(_pointer_like(address, like), (depth, num_rows, width))
 
 
-@_compiled
+@compiled
 def claim(board, phase):
     """Return the number of a unit of `phase` that is now this thread's to do, if it has so many."""
     return add_atomic(board, phase * 2 * LINE, 1)
 
 
-@_compiled
+@compiled
 def finish(board, phase):
     """Say that a claimed unit is done."""
     add_atomic(board, (phase * 2 + 1) * LINE, 1)
 
 
-@_compiled
+@compiled
 def await_units(board, phase, num_units):
     """Wait until all units are done."""
     spins = 0
@@ -194,7 +194,7 @@ def await_units(board, phase, num_units):
             _yield_processor()
 
 
-@_compiled
+@compiled
 def open_gates(gates, bells):
     """Let the helpers join the job that is now described; wake those asleep by their eventfds."""
     one = np.ones(1, np.int64)
@@ -203,7 +203,7 @@ def open_gates(gates, bells):
             _write(bells[n], one.ctypes.data, 8)
 
 
-@_compiled
+@compiled
 def close_gates(gates):
     """Let no helper join any more; wait for those that did."""
     for n in range(len(gates) // GATE):
@@ -217,7 +217,7 @@ def close_gates(gates):
                     _yield_processor()
 
 
-@_compiled
+@compiled
 def await_job(gates, helper, bell):
     """Wait until there is a job, and join it. False when the helper is dismissed."""
     count = np.zeros(1, np.int64)
@@ -237,7 +237,7 @@ def await_job(gates, helper, bell):
             spins = 0
 
 
-@_compiled
+@compiled
 def leave_job(gates, helper):
     """Say that a helper's part is done."""
     exchange(gates, helper * GATE, IDLE)

@@ -23,7 +23,8 @@ import math
 import numpy as np
 
 from .blocks import stay_whole
-from .kernels import _compiled, copy_row, rms_norm
+from .compiler import compiled
+from .kernels import copy_row, rms_norm
 from .shares import (
     await_job,
     await_units,
@@ -42,7 +43,7 @@ from .step_attention import attend, expand, project_down, project_heads, project
 from .step_mlp import add_mlp, gate_experts, gate_shared
 from .step_parts import BLOCK, floats, multiply_block, num_blocks, phase_part
 
-BASE = "0a510b9a0c0147a19ad1c0da6c3b5748"
+BASE = "0f2c16574062ac602eddb7812df77213"
 """The first half of the SHA-256 of the files that this one is made of."""
 
 STEP_JOB, PRODUCT_JOB = range(2)
@@ -55,7 +56,7 @@ LEADER = -1
 """In place of a helper's number."""
 
 
-@_compiled
+@compiled
 def work(helper, bells, gates, calls, models, layers, jobs, board, like, pool_like, key_like):
     """Do the job that `jobs` describes with what helpers there are; False if it names what is not there.
 

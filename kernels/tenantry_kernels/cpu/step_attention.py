@@ -32,7 +32,7 @@ from .step_parts import (
     values,
 )
 
-BASE = "0a510b9a0c0147a19ad1c0da6c3b5748"
+BASE = "0f2c16574062ac602eddb7812df77213"
 """The first half of the SHA-256 of the files that this one is made of (`step`)."""
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from .blocks import narrow, stay_whole
-from .kernels import _FAST_MATH, _jit, product, rms_norm
+from .compiler import FAST_MATH, jit
+from .kernels import product, rms_norm
 from .shares import floats_at, vector_at
 
 BLOCK = 64
@@ -19,7 +20,7 @@ NARROW_BLOCK = 32
 
 def phase_part(function):
     """Compile for other loops alone: what Python would call takes time to compile."""
-    return _jit(function, _FAST_MATH, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return jit(function, FAST_MATH, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @phase_part
