@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from tenantry_runtime.cache.allocator import Lease
 from tenantry_runtime.cache.faults import FaultKind, Holder
 from tenantry_runtime.cache.owners import OwnerSlot
+from tenantry_runtime.cache.pages import Lease
 from tenantry_runtime.core import PAGE_TOKENS
 
 

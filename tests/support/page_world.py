@@ -15,12 +15,7 @@ from typing import TypeAlias
 import torch
 
 from support.page_words import Request, a_prompt, raw_slots, words_of
-from tenantry_runtime.cache.allocator import (
-    Lease,
-    PageAllocator,
-    PageIndex,
-    PageRef,
-)
+from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.cache.fault_word import logical_page
 from tenantry_runtime.cache.faults import (
@@ -30,10 +25,11 @@ from tenantry_runtime.cache.faults import (
     FaultyTracker,
 )
 from tenantry_runtime.cache.owners import OwnerSlots
+from tenantry_runtime.cache.page_batch import PageBatch
+from tenantry_runtime.cache.pages import Lease, PageIndex, PageRef
 from tenantry_runtime.cache.passage import Passage
 from tenantry_runtime.cache.prefix import TreeStatistics
 from tenantry_runtime.cache.reservation import PushedPage, Reservation
-from tenantry_runtime.cache.tags import PageBatch
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.errors import CacheIntegrityError
 

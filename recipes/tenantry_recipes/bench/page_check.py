@@ -28,8 +28,9 @@ from tenantry_recipes.nano.models import NANO_MODELS, checkpoint_directory
 from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.formats import CACHE_FORMATS
 from tenantry_runtime.cache.owners import OwnerSlot
+from tenantry_runtime.cache.page_batch import PageBatch
 from tenantry_runtime.cache.paged import PagedCache
-from tenantry_runtime.cache.tags import NoTags, PageBatch, PageTags, Tracker
+from tenantry_runtime.cache.tags import NoTags, PageTags, Tracker
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.models import Decoder, ForwardBatch, load_model
 

@@ -22,21 +22,20 @@ from itertools import count
 from .ledger import PageLedger
 from .owners import OwnerSlot
 from .pages import (
-    GENERATION_BITS as GENERATION_BITS,
-    NOBODY_TAG as NOBODY_TAG,
-    Fence as Fence,
-    HandoffId as HandoffId,
-    Lease as Lease,
-    OwnerPages as OwnerPages,
-    PageIndex as PageIndex,
-    PageRef as PageRef,
-    PageState as PageState,
-    PageStatistics as PageStatistics,
-    SharedPage as SharedPage,
-    StepNumber as StepNumber,
-    Tag as Tag,
-    make_tag as make_tag,
-    owner_of as owner_of,
+    GENERATION_BITS,
+    NOBODY_TAG,
+    Fence,
+    HandoffId,
+    Lease,
+    PageIndex,
+    PageRef,
+    PageState,
+    PageStatistics,
+    SharedPage,
+    StepNumber,
+    Tag,
+    make_tag,
+    owner_of,
 )
 from .pool_audit import findings_of
 

@@ -26,12 +26,14 @@ import torch
 
 from tenantry_runtime.core import PAGE_TOKENS
 
-from .allocator import Lease, PageAllocator, PageIndex, PageState
+from .allocator import PageAllocator
 from .checked import NO_SLOT, CheckedBatch
 from .owners import OwnerSlot
+from .page_batch import PageBatch
+from .pages import Lease, PageIndex, PageState
 from .passage import TagArrays
 from .prefix import PrefixMatch, PrefixTrees
-from .tags import PageBatch, PageTags
+from .tags import PageTags
 
 
 class FaultKind(StrEnum):

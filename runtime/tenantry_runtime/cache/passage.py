@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,13 +19,11 @@ from tenantry_kernels.page_check import check_pages, mask_batch
 from tenantry_kernels.page_fill import land_rows
 from tenantry_runtime.core import PAGE_TOKENS
 
-from .allocator import NOBODY_TAG
+from .page_batch import PageBatch, positions
+from .pages import NOBODY_TAG
 
 if HAS_COMPILER:
     from tenantry_kernels.cpu import page_check as compiled
-
-if TYPE_CHECKING:
-    from .tags import PageBatch
 
 NUM_FLAGS = 1 << 16
 """Of sequences that failed; two that fail in one step would have to be as many sequences apart to meet."""
@@ -230,8 +227,6 @@ class TorchPassage(Passage):
         self._written_S = first_S
 
     def _sequences(self, pages: PageBatch) -> torch.Tensor:
-        from .tags import positions
-
         sequence_T, position_T = positions(pages.start_S, pages.read_len_S)
         self._position_T = self._words(position_T)
         return self._words(sequence_T)

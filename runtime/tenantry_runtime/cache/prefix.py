@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from tenantry_runtime.core import PAGE_TOKENS
 
-from .allocator import Lease, PageAllocator
+from .allocator import PageAllocator
 from .owners import OwnerSlot, OwnerSlots
+from .pages import Lease
 from .prefix_audit import findings_of
 from .prefix_tree import Insertion, PrefixTree
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from .allocator import PageAllocator, PageState, owner_of
+from .allocator import PageAllocator
+from .pages import PageState, owner_of
 from .prefix_tree import PAGE_KEY_BYTES, PrefixNode, PrefixTree
 
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 from tenantry_runtime.core import PAGE_TOKENS
 
-from .allocator import Lease, PageAllocator, PageRef, PageState, SharedPage, StepNumber
+from .allocator import PageAllocator
 from .owners import OwnerSlot
+from .pages import Lease, PageRef, PageState, SharedPage, StepNumber
 from .prefix_order import RecencyOrder
 
 PAGE_KEY_BYTES = PAGE_TOKENS * array("i").itemsize

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.errors import CacheIntegrityError
 
-from .allocator import HandoffId, Lease, PageAllocator, PageRef
+from .allocator import PageAllocator
 from .owners import OwnerSlot
-from .tags import PageBatch
+from .page_batch import PageBatch
+from .pages import HandoffId, Lease, PageRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ Page ops accept nothing else, so no path can forget the check. What is compared 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -16,26 +15,10 @@ import torch
 from tenantry_kernels.choice import HAS_COMPILER
 from tenantry_runtime.core import PAGE_TOKENS
 
-from .allocator import Lease, PageIndex, PageRef, Tag
 from .checked import CheckedBatch
-from .owners import OwnerSlot
+from .page_batch import PageBatch, positions
+from .pages import Lease, PageIndex, PageRef, Tag
 from .passage import CompiledPassage, Passage, TagArrays, TorchPassage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageBatch:
-    """The pages that a step will read and write, as their sequences hold them."""
-
-    leases_S: Sequence[Lease]
-    """With the tags from when the pages were acquired."""
-    owner_S: Sequence[OwnerSlot]
-    """From the request, never from a lease or a page table."""
-    start_S: Sequence[int]
-    """The first position that is written."""
-    read_len_S: Sequence[int]
-    """Positions `start:read_len` are written, `0:read_len` read."""
-    first_page_S: Sequence[int] | None = None
-    """Logical pages before it are neither read nor written; None: all are read."""
 
 
 class Tracker(Protocol):
@@ -171,12 +154,3 @@ def _write_slots(table_SL: np.ndarray, pages: PageBatch) -> np.ndarray:
     page_T, offset_T = np.divmod(position_T, PAGE_TOKENS)
     slots_T: np.ndarray = table_SL[sequence_T, page_T] * PAGE_TOKENS + offset_T
     return slots_T
-
-
-def positions(start_S: Sequence[int], end_S: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each row of `start:end` of all sequences its sequence and its position, int64."""
-    start = np.asarray(start_S, dtype=np.int64)
-    count = np.asarray(end_S, dtype=np.int64) - start
-    sequence_T = np.repeat(np.arange(len(start)), count)
-    first_row_S = np.cumsum(count) - count
-    return sequence_T, np.arange(len(sequence_T)) + (start - first_row_S)[sequence_T]

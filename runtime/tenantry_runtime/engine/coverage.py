@@ -24,13 +24,15 @@ from typing import TypeAlias
 
 import torch
 
-from tenantry_runtime.cache.allocator import Lease, PageAllocator, PageRef, Tag
+from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.cache.ops import OPS
 from tenantry_runtime.cache.owners import OwnerSlot
+from tenantry_runtime.cache.page_batch import PageBatch
 from tenantry_runtime.cache.paged import PagedCache
+from tenantry_runtime.cache.pages import Lease, PageRef, Tag
 from tenantry_runtime.cache.reservation import PushedPage, Reservation
-from tenantry_runtime.cache.tags import PageBatch, Tracker
+from tenantry_runtime.cache.tags import Tracker
 from tenantry_runtime.core import PAGE_TOKENS, Phase
 from tenantry_runtime.errors import CacheIntegrityError
 from tenantry_runtime.models.batch import ForwardBatch

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from tenantry_runtime.cache.allocator import Lease, PageIndex, PageState
 from tenantry_runtime.cache.faults import (
     FaultInjector,
     FaultKind,
@@ -23,6 +22,7 @@ from tenantry_runtime.cache.faults import (
     Holder,
 )
 from tenantry_runtime.cache.owners import OwnerSlot
+from tenantry_runtime.cache.pages import Lease, PageIndex, PageState
 from tenantry_runtime.cache.reservation import PushedPage, Reservation
 from tenantry_runtime.core import PAGE_TOKENS, Sampling
 from tenantry_runtime.errors import CacheIntegrityError, ConfigurationError

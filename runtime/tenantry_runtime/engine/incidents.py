@@ -65,7 +65,6 @@ def incident_of(plan: StepPlan, entry: Entry, fault: int, now_s: float) -> Incid
     """Say what was found where, from the fault word of an entry's sequence."""
     submit, lease = entry.sequence.submit, entry.sequence.held.lease
     page = logical_page(fault)
-    is_known = page is not None and page < len(lease)
     is_written = page is not None and page >= entry.start // PAGE_TOKENS
     return Incident(
         time_s=now_s,
@@ -75,6 +74,6 @@ def incident_of(plan: StepPlan, entry: Entry, fault: int, now_s: float) -> Incid
         step=plan.step,
         op=f"{plan.phase} {'append' if is_written else 'read'}",
         logical_page=page,
-        page=lease.indices[page] if is_known and page is not None else None,
+        page=lease.indices[page] if page is not None and page < len(lease) else None,
         found=tuple(str(kind.name).lower() for kind in disagreement(fault)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
-from tenantry_runtime.cache.allocator import StepNumber
+from tenantry_runtime.cache.pages import StepNumber
 from tenantry_runtime.core import Phase
 
 from .sequence import Sequence

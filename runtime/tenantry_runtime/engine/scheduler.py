@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
-from tenantry_runtime.cache.allocator import PageAllocator, PageIndex, StepNumber
+from tenantry_runtime.cache.allocator import PageAllocator
+from tenantry_runtime.cache.pages import PageIndex, StepNumber
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.core import Phase
 from tenantry_runtime.errors import CapacityExceeded

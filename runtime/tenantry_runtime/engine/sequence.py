@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from tenantry_runtime.cache.allocator import Lease, StepNumber
 from tenantry_runtime.cache.owners import OwnerSlot, OwnerSlots
+from tenantry_runtime.cache.pages import Lease, StepNumber
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.core import PAGE_TOKENS, FinishReason
 from tenantry_runtime.pool.handoff import Handoff

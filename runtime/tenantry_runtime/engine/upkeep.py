@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tenantry_runtime.cache.allocator import PageAllocator, PageState
+from tenantry_runtime.cache.allocator import PageAllocator
+from tenantry_runtime.cache.pages import PageState
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.cache.tags import Tracker
 

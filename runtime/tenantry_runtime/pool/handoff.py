@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from tenantry_runtime.cache.allocator import Lease, PageAllocator
+from tenantry_runtime.cache.allocator import PageAllocator
+from tenantry_runtime.cache.pages import Lease
 from tenantry_runtime.errors import ConfigurationError
 
 

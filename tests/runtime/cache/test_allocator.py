@@ -6,12 +6,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from tenantry_runtime.cache.allocator import (
+from tenantry_runtime.cache.allocator import PageAllocator
+from tenantry_runtime.cache.owners import OwnerSlot
+from tenantry_runtime.cache.pages import (
     GENERATION_BITS,
     NOBODY_TAG,
     HandoffId,
     Lease,
-    PageAllocator,
     PageIndex,
     PageRef,
     PageState,
@@ -19,7 +20,6 @@ from tenantry_runtime.cache.allocator import (
     make_tag,
     owner_of,
 )
-from tenantry_runtime.cache.owners import OwnerSlot
 
 NUM_PAGES = 12
 OWNERS = st.integers(0, 2**16 - 2).map(OwnerSlot)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from tenantry_runtime.cache.allocator import PageAllocator, PageRef
+from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.budget import bytes_per_page, num_pages
 from tenantry_runtime.cache.formats import CACHE_FORMATS, SERVED_FORMATS, CacheName
 from tenantry_runtime.cache.paged import PagedCache
+from tenantry_runtime.cache.pages import PageRef
 from tenantry_runtime.errors import ConfigurationError
 from tenantry_runtime.models.loader import load_config
 from tenantry_runtime.models.released import RELEASED

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from tenantry_runtime.cache import prefix_tree
-from tenantry_runtime.cache.allocator import Lease, PageAllocator, PageState, make_tag, owner_of
+from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.owners import OwnerSlot, OwnerSlots
+from tenantry_runtime.cache.pages import Lease, PageState, make_tag, owner_of
 from tenantry_runtime.cache.prefix import MAX_TREES, PrefixTrees
 from tenantry_runtime.cache.prefix_tree import Insertion, PrefixNode, PrefixTree
 from tenantry_runtime.core import PAGE_TOKENS

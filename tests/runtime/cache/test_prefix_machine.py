@@ -8,15 +8,9 @@ from itertools import chain
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from tenantry_runtime.cache.allocator import (
-    Lease,
-    PageAllocator,
-    PageIndex,
-    PageRef,
-    PageState,
-    owner_of,
-)
+from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.owners import OwnerSlots
+from tenantry_runtime.cache.pages import Lease, PageIndex, PageRef, PageState, owner_of
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.cache.prefix_order import RecencyOrder
 from tenantry_runtime.core import PAGE_TOKENS

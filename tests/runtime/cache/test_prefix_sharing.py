@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tenantry_runtime.cache.allocator import (
-    Lease,
-    PageAllocator,
-    PageIndex,
-    PageRef,
-    PageState,
-    SharedPage,
-)
+from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.owners import OwnerSlot
+from tenantry_runtime.cache.pages import Lease, PageIndex, PageRef, PageState, SharedPage
 
 OWNER, OTHER = OwnerSlot(1), OwnerSlot(2)
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tenantry_runtime.cache.allocator import HandoffId, PageAllocator, PageIndex, PageRef, Tag
+from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.owners import OwnerSlot
+from tenantry_runtime.cache.page_batch import PageBatch
+from tenantry_runtime.cache.pages import HandoffId, PageIndex, PageRef, Tag
 from tenantry_runtime.cache.reservation import PushedPage, Reservation
-from tenantry_runtime.cache.tags import PageBatch, PageTags
+from tenantry_runtime.cache.tags import PageTags
 from tenantry_runtime.errors import CacheIntegrityError
 
 OWNER = OwnerSlot(3)

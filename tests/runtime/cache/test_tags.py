@@ -6,7 +6,8 @@ from hypothesis import given, strategies as st
 
 from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.owners import OwnerSlot
-from tenantry_runtime.cache.tags import NoTags, PageBatch
+from tenantry_runtime.cache.page_batch import PageBatch
+from tenantry_runtime.cache.tags import NoTags
 from tenantry_runtime.core import PAGE_TOKENS
 
 SPANS = st.lists(

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from tenantry_runtime.cache.allocator import NOBODY_TAG, PageRef
 from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.cache.formats import CACHE_FORMATS
 from tenantry_runtime.cache.ops import OPS
 from tenantry_runtime.cache.owners import OwnerSlot
+from tenantry_runtime.cache.page_batch import PageBatch
 from tenantry_runtime.cache.paged import PagedCache
-from tenantry_runtime.cache.tags import NoTags, PageBatch, PageTags, Tracker
+from tenantry_runtime.cache.pages import NOBODY_TAG, PageRef
+from tenantry_runtime.cache.tags import NoTags, PageTags, Tracker
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.engine.coverage import Coverage, find_coverage
 from tenantry_runtime.models import Decoder, load_model

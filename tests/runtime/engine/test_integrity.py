@@ -17,10 +17,11 @@ from support.engine import (
     expected_answer,
     run_to_end,
 )
-from tenantry_runtime.cache.allocator import PageIndex, PageRef, Tag
 from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.cache.faults import FaultKind, FaultyTracker
-from tenantry_runtime.cache.tags import PageBatch, PageTags
+from tenantry_runtime.cache.page_batch import PageBatch
+from tenantry_runtime.cache.pages import PageIndex, PageRef, Tag
+from tenantry_runtime.cache.tags import PageTags
 from tenantry_runtime.engine.build import PageParts
 from tenantry_runtime.engine.drill import DRILL_PARTS, TENANTS, Drill, DrillRow
 from tenantry_runtime.engine.incidents import WINDOW_S
