@@ -242,7 +242,8 @@ class Scheduler:
     def _finds(self, num_pages: int) -> bool:
         """Return whether so many pages are free, or can be made so."""
         missing = num_pages - self._pool.num_free
-        if missing > 0:
+        # what would not be enough is not evicted: somebody may still find it
+        if 0 < missing <= self._prefixes.num_unread:
             self._prefixes.evict(missing)
         return self._pool.num_free >= num_pages
 

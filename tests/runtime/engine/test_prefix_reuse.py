@@ -21,6 +21,7 @@ from tenantry_runtime.engine.build import build_loop
 from tenantry_runtime.engine.config import ModelSource, NodeConfig
 from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.engine.plan import StepResult
+from tenantry_runtime.engine.sequence import Waiting
 from tenantry_runtime.pool.messages import SequenceTokens, Step, Submit
 
 CHECKPOINTS = Path(str(files("tenantry_runtime"))) / "checkpoints"
@@ -132,6 +133,22 @@ def test_kept_pages_give_way_before_anyone_is_preempted() -> None:
 
     assert "large" in desk.finished
     assert desk.scheduler.statistics().num_preemptions == 0
+
+
+def test_kept_pages_stay_where_they_would_not_be_enough() -> None:
+    desk = Desk(num_pages=6)
+    desk.add("past", num_prompt=2 * PAGE_TOKENS, max_tokens=1, tenant="patient")
+    desk.run_to_end()
+    desk.add("busy", num_prompt=3 * PAGE_TOKENS, max_tokens=30, tenant="other")
+    while "busy" not in desk.num_tokens_told or not desk.num_tokens_told["busy"]:
+        desk.turn()
+
+    desk.add("large", num_prompt=4 * PAGE_TOKENS, tenant="greedy")
+    desk.turn()
+
+    assert isinstance(desk.sequences["large"].state, Waiting)
+    assert desk.prefixes.num_cached("patient", [5] * (2 * PAGE_TOKENS + 1)) == 2 * PAGE_TOKENS
+    desk.run_to_end()
 
 
 def test_a_preempted_sequence_finds_its_own_prompt_and_is_billed_as_at_first() -> None:
