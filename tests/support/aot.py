@@ -101,3 +101,12 @@ def compile_calls(calls: Mapping[str, Call]) -> dict[str, tuple[Compiled, ...]]:
         name: tuple(Compiled(**launch) for launch in made)  # type: ignore[arg-type]
         for name, made in launches.items()
     }
+
+
+def require_that_all_fits(compiled: Mapping[str, tuple[Compiled, ...]]) -> None:
+    """Print every kernel; fail where one spills registers or has no room in shared memory."""
+    for name, kernels in compiled.items():
+        for kernel in kernels:
+            print(f"{name}: {kernel} {kernel.grid}")
+            assert kernel.spill_bytes == 0, f"{name}: {kernel}"
+            assert kernel.shared_bytes <= MAX_SHARED_BYTES, f"{name}: {kernel}"

@@ -97,7 +97,6 @@ SHORT_WEIGHTS: Mapping[str, float] = {
 
 MIXTURES: Mapping[int, Mixture] = {
     512: Mixture(weights=SHORT_WEIGHTS),
-    1024: Mixture(weights=SHORT_WEIGHTS, long_share=0.4, max_example_tokens=900),
     4096: Mixture(weights=SHORT_WEIGHTS, long_share=0.5, max_example_tokens=1200),
 }
 """By tokens of a row; a chain of five calls needs more than 512."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from support.aot import MAX_SHARED_BYTES, Call, Compiled, compile_calls, meta
+from support.aot import Call, Compiled, compile_calls, meta, require_that_all_fits
 from tenantry_kernels.gpu.int4_experts import Int4Experts, Int4Stack
 
 pytestmark = pytest.mark.slow
@@ -52,11 +52,7 @@ def compiled() -> Mapping[str, tuple[Compiled, ...]]:
 def test_nothing_spills_and_everything_fits(
     compiled: Mapping[str, tuple[Compiled, ...]],
 ) -> None:
-    for name, kernels in compiled.items():
-        for kernel in kernels:
-            print(f"{name}: {kernel}")
-            assert kernel.spill_bytes == 0, f"{name}: {kernel}"
-            assert kernel.shared_bytes <= MAX_SHARED_BYTES, f"{name}: {kernel}"
+    require_that_all_fits(compiled)
 
 
 def test_products_use_warpgroup_instructions_on_tiles_of_16_rows_or_more(

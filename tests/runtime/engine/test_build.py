@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.engine import Transcript, a_submit, assert_nothing_is_held, run_to_end
+from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.core import Sampling
 from tenantry_runtime.engine.build import build_loop
 from tenantry_runtime.engine.config import ModelSource, NodeConfig
@@ -20,11 +21,12 @@ MODELS = ("kimi-k2.6-nano", "glm-5.2-nano")
 NUM_PAGES = 9
 
 
-def a_loop(*, max_batch: int = 8) -> EngineLoop:
+def a_loop(cache: CacheName, *, max_batch: int = 8) -> EngineLoop:
     models = tuple(ModelSource(id=name, directory=str(CHECKPOINTS / name)) for name in MODELS)
     return build_loop(
         NodeConfig(
             models=models,
+            cache=cache,
             num_pages=NUM_PAGES,
             max_batch=max_batch,
             chunk_tokens=48,
@@ -49,15 +51,16 @@ def submits() -> list[Submit]:
     ]
 
 
-def test_real_decoders_answer_in_a_batch_as_they_do_alone() -> None:
-    loop = a_loop()
+@pytest.mark.parametrize("cache", ["bf16", "fp8"])
+def test_real_decoders_answer_in_a_batch_as_they_do_alone(cache: CacheName) -> None:
+    loop = a_loop(cache)
     for submit in submits():
         loop.submit(submit)
     together = run_to_end(loop)
     assert_nothing_is_held(loop, NUM_PAGES)
 
     alone = Transcript()
-    single = a_loop(max_batch=1)
+    single = a_loop(cache, max_batch=1)
     for submit in submits():
         single.submit(submit)
         run_to_end(single, alone)

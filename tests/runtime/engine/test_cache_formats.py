@@ -8,67 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from support.engine import Transcript, a_submit, assert_nothing_is_held, run_to_end
 from tenantry_runtime.cache.budget import num_pages
 from tenantry_runtime.cache.formats import CacheName
-from tenantry_runtime.core import Sampling
 from tenantry_runtime.engine.build import build_loop
 from tenantry_runtime.engine.config import ModelSource, NodeConfig
-from tenantry_runtime.engine.loop import EngineLoop
-from tenantry_runtime.pool.messages import Submit
 
 CHECKPOINTS = Path(str(files("tenantry_runtime"))) / "checkpoints"
 KIMI, GLM = "kimi-k2.6-nano", "glm-5.2-nano"
-NUM_PAGES = 9
 
 
 def a_source(model: str, cache: CacheName | None = None) -> ModelSource:
     return ModelSource(id=model, directory=str(CHECKPOINTS / model), cache=cache)
-
-
-def a_loop(*, max_batch: int) -> EngineLoop:
-    return build_loop(
-        NodeConfig(
-            models=(a_source(KIMI), a_source(GLM)),
-            cache="fp8",
-            num_pages=NUM_PAGES,
-            max_batch=max_batch,
-            chunk_tokens=48,
-            deterministic=True,
-        )
-    )
-
-
-def submits() -> list[Submit]:
-    return [
-        a_submit(
-            f"{model}-{n}",
-            model=model,
-            prompt=[(7 * n + 5 * k) % 300 for k in range(44 + 25 * n)],
-            max_tokens=12,
-            tenant=f"tenant-{n % 2}",
-            sampling=Sampling(seed=n, temperature=float(n % 2)),
-            stop_token_ids=(),
-        )
-        for n in range(3)
-        for model in (KIMI, GLM)
-    ]
-
-
-def test_answers_over_fp8_pages_do_not_depend_on_the_batch() -> None:
-    loop = a_loop(max_batch=8)
-    for submit in submits():
-        loop.submit(submit)
-    together = run_to_end(loop)
-    assert_nothing_is_held(loop, NUM_PAGES)
-
-    alone = Transcript()
-    single = a_loop(max_batch=1)
-    for submit in submits():
-        single.submit(submit)
-        run_to_end(single, alone)
-    assert together.tokens == alone.tokens
-    assert not together.failed and not alone.failed
 
 
 def test_a_model_may_have_a_format_of_its_own() -> None:

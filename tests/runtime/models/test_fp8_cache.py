@@ -10,9 +10,7 @@ import torch
 from support.paged_batch import PagedRun, PagedSequence
 from support.tiny_checkpoints import TinyCheckpoint
 from tenantry_kernels import choice, fp8_rows
-from tenantry_runtime.cache.checked import NO_SLOT, CheckedBatch
-from tenantry_runtime.cache.formats import SERVED_FORMATS, CacheName
-from tenantry_runtime.cache.paged import PagedCache
+from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.models.attend import (
     AttentionRows,
@@ -21,17 +19,11 @@ from tenantry_runtime.models.attend import (
     PagedAttend,
     Selection,
 )
-from tenantry_runtime.models.linear import HeadMaps
 from tenantry_runtime.models.loader import load_model
 
 MODES = pytest.mark.parametrize("deterministic", [False, True], ids=["fast", "deterministic"])
 CHUNKS = (70, 1, 20, 1, 1)
 """A long chunk, a short one, and single tokens; the rest of the prompt follows."""
-LATENT, ROPE, INDEX, HEADS = 64, 8, 16, 2
-
-
-def noise(*shape: int, seed: int = 1) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 class RoundedAttend(PagedAttend):
@@ -130,61 +122,3 @@ def test_a_refused_sequence_leaves_its_neighbors_logits_alone(
         error = (logits - expected).norm(dim=-1) / expected.norm(dim=-1)
         # sums in another order may fall on the other side of a rounding
         assert torch.equal(logits, expected) if deterministic else error.median() < 0.02
-
-
-@MODES
-@pytest.mark.parametrize("is_inference", [True, False], ids=["compiled", "torch"])
-@pytest.mark.parametrize("num_rows", [1, 3], ids=["decode", "prefill"])
-@pytest.mark.parametrize("top_k", [None, 2, 500], ids=["dense", "sparse", "all"])
-def test_attention_over_nothing_is_exactly_zero(
-    deterministic: bool, num_rows: int, top_k: int | None, is_inference: bool
-) -> None:
-    cache = a_poisoned_layer()
-    for pool, width in ((cache.latent_N[0], LATENT + ROPE), (cache.index_keys[0], INDEX)):
-        fp8_rows.append_rows(pool, torch.arange(2), torch.ones(2, width))
-    # the first sequence reads two tokens of its page; the second reads nothing, though it names one
-    checked = CheckedBatch(
-        page_table_SL=torch.tensor([[0, 0], [1, 0]]),
-        read_len_S=(3, 0),
-        write_slot_T=torch.tensor([2] + [NO_SLOT] * num_rows),
-    )
-    with torch.inference_mode(is_inference):
-        attend = PagedAttend(checked, (0, 1, 1 + num_rows), cache, deterministic=deterministic)
-        selection = None
-        if top_k is not None:
-            selection = attend.select(0, some_index_rows(1 + num_rows, top_k))
-        values_TNV = attend.attend(0, some_attention_rows(1 + num_rows), selection)
-    assert values_TNV[0].isfinite().all() and values_TNV[0].any()
-    assert torch.equal(values_TNV[1:], torch.zeros_like(values_TNV[1:]))
-
-
-def a_poisoned_layer() -> PagedCache:
-    def pool(width: int) -> torch.Tensor:
-        return torch.full((3, fp8_rows.page_bytes(width)), 0xFF, dtype=torch.uint8)
-
-    return PagedCache(
-        num_pages=2,
-        cache_format=SERVED_FORMATS["fp8"],
-        latent_N=(pool(LATENT + ROPE),),
-        index_keys={0: pool(INDEX)},
-    )
-
-
-def some_attention_rows(num_rows: int) -> AttentionRows:
-    return AttentionRows(
-        q_nope_TNd=noise(num_rows, HEADS, 5),
-        q_rope_TNr=noise(num_rows, HEADS, ROPE),
-        latent_TL=noise(num_rows, LATENT),
-        k_rope_Tr=noise(num_rows, ROPE),
-        head_maps=HeadMaps(noise(HEADS, 5 + 3, LATENT), 5),
-        scale=0.3,
-    )
-
-
-def some_index_rows(num_rows: int, top_k: int) -> IndexRows:
-    return IndexRows(
-        q_TJD=noise(num_rows, 16, INDEX),
-        weight_TJ=noise(num_rows, 16),
-        key_TD=noise(num_rows, INDEX),
-        top_k=top_k,
-    )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 
 from support.paged_batch import PagedRun, PagedSequence
+from support.poisoned_layer import PoisonedLayer
 from support.tiny_checkpoints import TinyCheckpoint
 from tenantry_runtime.cache.checked import NO_SLOT, CheckedBatch
-from tenantry_runtime.cache.formats import SERVED_FORMATS
-from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.core import PAGE_TOKENS
-from tenantry_runtime.models.attend import AttentionRows, IndexRows, PagedAttend
-from tenantry_runtime.models.linear import HeadMaps
+from tenantry_runtime.models.attend import PagedAttend
 from tenantry_runtime.models.loader import load_model
 
 MODES = pytest.mark.parametrize("deterministic", [False, True], ids=["fast", "deterministic"])
@@ -52,76 +52,41 @@ def test_a_step_writes_its_own_slots_and_the_sink_only(tiny: TinyCheckpoint) -> 
 @pytest.mark.parametrize("is_inference", [True, False], ids=["compiled", "torch"])
 @pytest.mark.parametrize("num_rows", [1, 3], ids=["decode", "prefill"])
 @pytest.mark.parametrize("top_k", [None, 2, 500], ids=["dense", "sparse", "all"])
+@pytest.mark.parametrize("cache", ["float32", "fp8"])
 def test_attention_over_nothing_is_exactly_zero(
-    deterministic: bool, num_rows: int, top_k: int | None, is_inference: bool
+    deterministic: bool,
+    num_rows: int,
+    top_k: int | None,
+    is_inference: bool,
+    cache: Literal["float32", "fp8"],
 ) -> None:
-    cache = a_poisoned_layer()
+    layer = PoisonedLayer(cache)
     # the first sequence reads two tokens of its page; the second reads nothing, though it names one
-    cache.latent_N[0][0, :2] = 1.0
-    cache.index_keys[0][0, :2] = 1.0
+    layer.write_ones(2)
     checked = CheckedBatch(
         page_table_SL=torch.tensor([[0, 0], [1, 0]]),
         read_len_S=(3, 0),
         write_slot_T=torch.tensor([2] + [NO_SLOT] * num_rows),
     )
     with torch.inference_mode(is_inference):
-        attend = PagedAttend(checked, (0, 1, 1 + num_rows), cache, deterministic=deterministic)
+        attend = PagedAttend(
+            checked, (0, 1, 1 + num_rows), layer.cache, deterministic=deterministic
+        )
         selection = None
         if top_k is not None:
-            selection = attend.select(0, some_index_rows(1 + num_rows, top_k))
-        values_TNV = attend.attend(0, some_attention_rows(1 + num_rows), selection)
+            selection = attend.select(0, layer.index_rows(1 + num_rows, top_k))
+        values_TNV = attend.attend(0, layer.attention_rows(1 + num_rows), selection)
     assert values_TNV[0].isfinite().all() and values_TNV[0].any()
     assert torch.equal(values_TNV[1:], torch.zeros_like(values_TNV[1:]))
 
 
 @pytest.mark.parametrize("is_inference", [True, False], ids=["compiled", "torch"])
 def test_attention_to_a_row_that_is_not_a_number_is_not_a_number(is_inference: bool) -> None:
-    cache = a_poisoned_layer()
+    layer = PoisonedLayer("float32")
     checked = CheckedBatch(
         page_table_SL=torch.tensor([[0]]), read_len_S=(3,), write_slot_T=torch.tensor([2])
     )
     with torch.inference_mode(is_inference):
-        attend = PagedAttend(checked, (0, 1), cache, deterministic=False)
+        attend = PagedAttend(checked, (0, 1), layer.cache, deterministic=False)
         # slots 0 and 1 are the sequence's own and hold NaN: a fault to show, not to smooth over
-        assert attend.attend(0, some_attention_rows(1), None).isnan().all()
-
-
-LATENT, ROPE, INDEX, HEADS = 6, 4, 8, 2
-
-
-def a_poisoned_layer() -> PagedCache:
-    def pool(width: int) -> torch.Tensor:
-        return torch.full((3, PAGE_TOKENS, width), torch.nan)
-
-    return PagedCache(
-        num_pages=2,
-        cache_format=SERVED_FORMATS["float32"],
-        latent_N=(pool(LATENT + ROPE),),
-        index_keys={0: pool(INDEX)},
-    )
-
-
-def some_attention_rows(num_rows: int) -> AttentionRows:
-    generator = torch.Generator().manual_seed(1)
-
-    def noise(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=generator)
-
-    return AttentionRows(
-        q_nope_TNd=noise(num_rows, HEADS, 5),
-        q_rope_TNr=noise(num_rows, HEADS, ROPE),
-        latent_TL=noise(num_rows, LATENT),
-        k_rope_Tr=noise(num_rows, ROPE),
-        head_maps=HeadMaps(noise(HEADS, 5 + 3, LATENT), 5),
-        scale=0.3,
-    )
-
-
-def some_index_rows(num_rows: int, top_k: int) -> IndexRows:
-    generator = torch.Generator().manual_seed(2)
-    return IndexRows(
-        q_TJD=torch.randn(num_rows, 16, INDEX, generator=generator),
-        weight_TJ=torch.randn(num_rows, 16, generator=generator),
-        key_TD=torch.randn(num_rows, INDEX, generator=generator),
-        top_k=top_k,
-    )
+        assert attend.attend(0, layer.attention_rows(1), None).isnan().all()

@@ -5,7 +5,7 @@ S sequences, P page-table columns, N heads, L latent values, C values in a cache
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -91,8 +91,45 @@ def _rows_at(pages: Pages, sequence: int, position: torch.Tensor) -> torch.Tenso
     return pages.row_XC[page * PAGE_TOKENS + position % PAGE_TOKENS]
 
 
+def _scale(model: ModelShape) -> float:
+    return float((model.latent + model.rope) ** -0.5)
+
+
+def _attention_trial(
+    model: ModelShape,
+    name: str,
+    query_S1NC: torch.Tensor,
+    pages: Pages,
+    seen_SK: torch.Tensor,
+    run: Callable[[], torch.Tensor],
+) -> Trial:
+    """Compare what `run` returns with attention over the positions that each sequence sees."""
+    num_sequences, num_seen = seen_SK.shape
+
+    def error() -> float:
+        expected = [
+            attended(query_S1NC[s, 0], _rows_at(pages, s, seen), _scale(model), model.latent)
+            for s, seen in enumerate(seen_SK)
+        ]
+        return relative_error(run()[:, 0], torch.stack(expected))
+
+    return Trial(
+        run=run,
+        error=error,
+        tolerance=_TOLERANCE,
+        work=work.mla_decode(
+            num_sequences * num_seen,
+            num_sequences,
+            model.num_heads,
+            model.latent,
+            model.rope,
+            is_fp8=FORMATS[name],
+        ),
+    )
+
+
 def _decode_case(model: ModelShape, name: str, sequences: int, tokens: int) -> Case:
-    width, scale = model.latent + model.rope, (model.latent + model.rope) ** -0.5
+    width, scale = model.latent + model.rope, _scale(model)
 
     def build(source: Source) -> Trial:
         pages = some_pages(source, width, sequences, tokens, is_fp8=FORMATS[name])
@@ -108,27 +145,8 @@ def _decode_case(model: ModelShape, name: str, sequences: int, tokens: int) -> C
                 latent_dim=model.latent,
             )
 
-        def error() -> float:
-            every = torch.arange(tokens, device=source.device)
-            expected = [
-                attended(query[s, 0], _rows_at(pages, s, every), scale, model.latent)
-                for s in range(sequences)
-            ]
-            return relative_error(run()[:, 0], torch.stack(expected))
-
-        return Trial(
-            run=run,
-            error=error,
-            tolerance=_TOLERANCE,
-            work=work.mla_decode(
-                sequences * tokens,
-                sequences,
-                model.num_heads,
-                model.latent,
-                model.rope,
-                is_fp8=FORMATS[name],
-            ),
-        )
+        every = torch.arange(tokens, device=source.device).expand(sequences, -1)
+        return _attention_trial(model, name, query, pages, every, run)
 
     return Case(
         op=f"{DECODE} {name}",
@@ -140,7 +158,7 @@ def _decode_case(model: ModelShape, name: str, sequences: int, tokens: int) -> C
 
 
 def _sparse_case(model: ModelShape, name: str, sequences: int, tokens: int) -> Case:
-    width, scale = model.latent + model.rope, (model.latent + model.rope) ** -0.5
+    width, scale = model.latent + model.rope, _scale(model)
     num_choices = min(model.index_choices, tokens)
 
     def build(source: Source) -> Trial:
@@ -160,26 +178,7 @@ def _sparse_case(model: ModelShape, name: str, sequences: int, tokens: int) -> C
                 latent_dim=model.latent,
             )
 
-        def error() -> float:
-            expected = [
-                attended(query[s, 0], _rows_at(pages, s, chosen[s]), scale, model.latent)
-                for s in range(sequences)
-            ]
-            return relative_error(run()[:, 0], torch.stack(expected))
-
-        return Trial(
-            run=run,
-            error=error,
-            tolerance=_TOLERANCE,
-            work=work.mla_decode(
-                sequences * num_choices,
-                sequences,
-                model.num_heads,
-                model.latent,
-                model.rope,
-                is_fp8=FORMATS[name],
-            ),
-        )
+        return _attention_trial(model, name, query, pages, chosen, run)
 
     shape = f"{sequences} x {num_choices} of {tokens} tokens"
     return Case(op=f"{SPARSE} {name}", model=model.name, shape=shape, build=build)
@@ -201,32 +200,23 @@ def _check_case(model: ModelShape, sequences: int, tokens: int) -> Case:
         owner = torch.full((sequences,), _OWNER, device=device)
         length = torch.full((sequences,), tokens, device=device)
         fault = torch.zeros_like(length)
+        pages = {
+            "tag_P": tag,
+            "fill_P": fill,
+            "page_table_SL": table,
+            "expected_tag_SL": expected_tag,
+            "owner_S": owner,
+            "filled_S": length,
+            "end_S": length,
+        }
 
         def run() -> torch.Tensor:
-            page_check.check_pages(
-                fault,
-                tag_P=tag,
-                fill_P=fill,
-                page_table_SL=table,
-                expected_tag_SL=expected_tag,
-                owner_S=owner,
-                filled_S=length,
-                end_S=length,
-            )
+            page_check.check_pages(fault, **pages)
             return fault
 
         def error() -> float:
             wanted = torch.zeros_like(fault)
-            check_reference.check_pages(
-                wanted,
-                tag_P=tag,
-                fill_P=fill,
-                page_table_SL=table,
-                expected_tag_SL=expected_tag,
-                owner_S=owner,
-                filled_S=length,
-                end_S=length,
-            )
+            check_reference.check_pages(wanted, **pages)
             return differing(run(), wanted)
 
         return Trial(
