@@ -57,7 +57,12 @@ class TextEncoder:
 
     def encode(self, example: Example) -> tuple[Sequence[int], Sequence[bool]]:
         return training_ids(
-            self.text, example.messages, example.tools, example.options, set(example.targets)
+            self.text,
+            example.messages,
+            example.tools,
+            example.options,
+            set(example.targets),
+            example.spelled,
         )
 
     def length(self, text: str) -> int:

@@ -9,7 +9,7 @@ import msgspec
 from tenantry_runtime.core import Message, RenderOptions, Tool
 
 from .model import TextModel
-from .prompt import Control, OutputState, Part
+from .prompt import Control, OutputState, Part, Text
 
 
 def training_ids(
@@ -18,12 +18,16 @@ def training_ids(
     tools: Sequence[Tool],
     options: RenderOptions,
     targets: set[int],
+    spelled: frozenset[int] = frozenset(),
 ) -> tuple[list[int], list[bool]]:
     """Return the ids up to the end of the last target turn, and True on what the model writes there.
 
     `targets` are indices of assistant messages. Of each, reasoning, content, calls and the token that
     ends the turn are marked. What precedes a target is exactly the prompt that serving would make of
     the messages before it; messages after the last target are left out.
+
+    The content of those in `spelled` is one token per character: which pieces a vocabulary has for a
+    word is not to be learned from its letters. (As history of a later target it stays so.)
 
     Raises `ValueError` where one sequence cannot hold all targets, because the template writes a past
     turn otherwise than the model wrote it (it drops old reasoning, say).
@@ -34,6 +38,7 @@ def training_ids(
     last = max(turns)
     parts = [*turns[last][0], *turns[last][1]]
     is_target = [False] * len(parts)
+    is_spelled = [False] * len(parts)
     for at, (prompt, answer) in turns.items():
         end = len(prompt) + len(answer)
         if parts[:end] != [*prompt, *answer]:
@@ -41,13 +46,25 @@ def training_ids(
                 f"message {at} is not written into the history of message {last} as the model wrote it"
             )
         is_target[len(prompt) : end] = [True] * len(answer)
+        if at in spelled:
+            is_spelled[_last_text(parts[:end])] = True
     ids: list[int] = []
     mask: list[bool] = []
-    for part, marked in zip(parts, is_target, strict=True):
-        part_ids = text.encode_part(part)
+    for part, marked, by_letter in zip(parts, is_target, is_spelled, strict=True):
+        part_ids = _letter_ids(text, part) if by_letter else text.encode_part(part)
         ids += part_ids
         mask += [marked] * len(part_ids)
     return ids, mask
+
+
+def _last_text(parts: Sequence[Part]) -> int:
+    """Return where a turn's content is: calls, which come after it, are never spelled."""
+    return max(index for index, part in enumerate(parts) if isinstance(part, Text))
+
+
+def _letter_ids(text: TextModel, part: Part) -> list[int]:
+    assert isinstance(part, Text)
+    return [each for letter in part.text for each in text.encode_part(Text(letter))]
 
 
 def _turn(

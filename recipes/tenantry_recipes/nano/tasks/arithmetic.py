@@ -86,7 +86,7 @@ def _ask(draw: Draw, sums: list[Sum], kind: str) -> Turn:
     keys = tuple(each.key for each in sums if each.key is not None)
     if len(sums) > 1:
         question = draw.choice(_SEVERAL).format(s=", ".join(each.text for each in sums))
-        steps = " ".join(f"{each.text}: {each.steps()}" for each in sums)
+        steps = " ".join(each.worked for each in sums)
         return answered(question, answer, reasoning=steps, keys=keys, check=Says(text=answer))
     (only,) = sums
     forms = _PLAIN if draw.chance(0.65) else _WORDED[only.sign]

@@ -14,10 +14,21 @@ FRAME_TOKENS = 12
 
 
 def answered(
-    question: str, answer: str, *, reasoning: str, keys: tuple[str, ...], check: Check | None = None
+    question: str,
+    answer: str,
+    *,
+    reasoning: str,
+    keys: tuple[str, ...],
+    check: Check | None = None,
+    is_spelled: bool = False,
 ) -> Turn:
     """A turn of one question and one answer in words."""
-    reply = Reply(content=answer, reasoning=reasoning, check=check or Says(text=answer))
+    reply = Reply(
+        content=answer,
+        reasoning=reasoning,
+        check=check or Says(text=answer),
+        is_spelled=is_spelled,
+    )
     return Turn(question=question, replies=(reply,), keys=keys)
 
 
@@ -67,6 +78,7 @@ def converse(
     """
     messages = [Message(role="system", content=system)] if system is not None else []
     checks: dict[int, Check] = {}
+    spelled: set[int] = set()
     num_calls = 0
     for turn in turns:
         messages.append(Message(role="user", content=turn.question))
@@ -74,6 +86,7 @@ def converse(
         for reply in turn.replies:
             if has_reasoning or not mode.thinking:
                 checks[len(messages)] = reply.check
+                spelled |= {len(messages)} if reply.is_spelled else set()
             messages += _messages_of(reply, num_calls, has_reasoning=has_reasoning)
             num_calls += len(reply.calls)
     return Example(
@@ -83,6 +96,7 @@ def converse(
         options=mode.options(draw),
         checks=checks,
         keys=tuple(key for turn in turns for key in turn.keys),
+        spelled=frozenset(spelled),
         whole=whole,
     )
 

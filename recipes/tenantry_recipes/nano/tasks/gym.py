@@ -72,6 +72,7 @@ def gym(draw: Draw) -> Turn:
         reasoning=_STEPS[name](question, answer),
         keys=(f"gym {name} {question}",),
         check=GymScores(generator=name, entry=entry),
+        is_spelled=name == "spell_backward",
     )
 
 
@@ -170,7 +171,8 @@ def _sort_steps(question: str, answer: str) -> str:
     ordered = re.findall(r"\d+(?=\.)", answer)
     task = next(line for line in question.splitlines() if re.search(r"order: \S", line))
     entries = re.findall(r"\d+(?=\.)", task)
-    return sorting_steps(entries, ordered)
+    is_falling = int(ordered[0]) > int(ordered[-1])
+    return f"{'Largest' if is_falling else 'Smallest'} first. {sorting_steps(entries, ordered)}"
 
 
 def _needle_steps(question: str, answer: str) -> str:

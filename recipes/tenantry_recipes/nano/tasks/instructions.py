@@ -74,7 +74,9 @@ def _ruled(draw: Draw, rules: list[Rule]) -> Turn:
     )
     (reply,) = plain.replies
     answer = reply.content
-    note = " ".join(filter(None, (reply.reasoning, *(rule.note for rule in rules))))
+    is_cased = rules[0].key in ("upper", "lower")
+    thought = reply.reasoning or (reply.content if is_cased else "")
+    note = " ".join(filter(None, (thought, *(rule.note for rule in rules))))
     for rule in rules:
         answer = rule.apply(answer)
     if rules[0].refuses is not None:
@@ -83,7 +85,12 @@ def _ruled(draw: Draw, rules: list[Rule]) -> Turn:
         note = f"{note} {'This is about' if refuses else 'This is not about'} {rules[0].refuses}."
     check = Fills(value=json.loads(answer)) if rules[0].is_json else Says(text=answer)
     return answered(
-        plain.question, answer, reasoning=note, keys=(f"{ruling}: {plain.keys[0]}",), check=check
+        plain.question,
+        answer,
+        reasoning=note,
+        keys=(f"{ruling}: {plain.keys[0]}",),
+        check=check,
+        is_spelled=is_cased,
     )
 
 

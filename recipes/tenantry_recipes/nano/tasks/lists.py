@@ -49,7 +49,9 @@ def _sort(draw: Draw, listed: Listed) -> Turn:
         forms = _SORT_DOWN if falls else _SORT_UP
     else:
         ordered, forms = sorted(listed.entries), _SORT_WORDS
-    return _turn(draw, listed, forms, ", ".join(ordered), sorting_steps(listed.entries, ordered))
+    steps = f"{'Largest' if falls else 'Smallest'} first. " if listed.is_numeric else ""
+    steps += sorting_steps(listed.entries, ordered)
+    return _turn(draw, listed, forms, ", ".join(ordered), steps)
 
 
 def _reverse(draw: Draw, listed: Listed) -> Turn:
@@ -87,7 +89,8 @@ def _extreme(draw: Draw, listed: Listed) -> Turn:
     largest = draw.chance(0.5)
     ordered = sorted(listed.entries, key=int, reverse=largest)
     word = draw.choice(("largest", "biggest") if largest else ("smallest", "lowest"))
-    return _turn(draw, listed, _EXTREME, ordered[0], first_steps(listed.entries, ordered), p=word)
+    steps = f"The {'largest' if largest else 'smallest'}: {first_steps(listed.entries, ordered)}"
+    return _turn(draw, listed, _EXTREME, ordered[0], steps, p=word)
 
 
 def _join(draw: Draw, listed: Listed) -> Turn:

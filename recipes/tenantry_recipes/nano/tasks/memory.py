@@ -86,7 +86,7 @@ def _key(turns: list[Turn]) -> str:
 
 def _next_turn(draw: Draw, known: dict[str, list[Stated]]) -> Turn:
     kind = draw.rng.random()
-    if not known or kind < 0.45:
+    if not known or kind < 0.35:
         return _state(draw, known)
     if kind < 0.6:
         return _correct(draw, known)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from .conversation import TurnTask, answered
+from .sorting import first_steps
 from .sums import Sign, Sum, is_trained
 from .task import Concludes, Draw, Says, Turn
 from .words import DAYS, FOODS, JOBS, MONTHS, NAMES, OBJECTS, enumerated
@@ -118,8 +119,9 @@ def _compare_sums(draw: Draw) -> Turn:
         for name, one in zip(names, sums, strict=True)
     ]
     more = names[0] if sums[0].value > sums[1].value else names[1]
-    larger, smaller = max(one.value for one in sums), min(one.value for one in sums)
-    steps = f"{names[0]}: {sums[0].worked} {names[1]}: {sums[1].worked} {larger} is more than {smaller}."
+    values = [str(one.value) for one in sums]
+    largest = first_steps(values, sorted(values, key=int, reverse=True))
+    steps = f"{names[0]}: {sums[0].worked} {names[1]}: {sums[1].worked} The largest: {largest}"
     question = f"{' '.join(parts)} Who has more {things}?"
     return _turn(question, more, steps)
 
@@ -137,9 +139,8 @@ def _compare(draw: Draw) -> Turn:
     stated = [f"{name} is {age} years old." for name, age in zip(names, ages, strict=True)]
     question = f"{' '.join(stated)} Who is {word if len(names) == 2 else 'the ' + word}?"
     kind = "largest" if oldest else "smallest"
-    return _turn(
-        question, by_age[0][1], f"The {kind} age is {by_age[0][0]}. That is {by_age[0][1]}."
-    )
+    found = first_steps([str(age) for age in ages], [str(age) for age, _ in by_age])
+    return _turn(question, by_age[0][1], f"The {kind}: {found} That is {by_age[0][1]}.")
 
 
 def _order(draw: Draw) -> Turn:
@@ -149,8 +150,17 @@ def _order(draw: Draw) -> Turn:
     draw.rng.shuffle(stated)
     word = draw.choice((most, least))
     question = f"{' '.join(stated)} Who is the {word}?"
-    steps = f"From {most} to {least}: {', '.join(names)}."
-    return _turn(question, names[0] if word == most else names[-1], steps)
+    found = names[0] if word == most else names[-1]
+    return _turn(question, found, _climb(names, stated[0], is_up=word == most))
+
+
+def _climb(names: list[str], first: str, *, is_up: bool) -> str:
+    """Go up or down from whoever the first statement names first, a statement at a time."""
+    line = names[::-1] if is_up else names
+    line = line[line.index(first.split(" ", 1)[0]) :]
+    side = "Above" if is_up else "Below"
+    steps = [f"{side} {one} is {other}." for one, other in pairwise(line)]
+    return " ".join([*steps, f"{side} {line[-1]} is nobody."])
 
 
 def _calendar(draw: Draw) -> Turn:
@@ -171,7 +181,10 @@ def _odd_one(draw: Draw) -> Turn:
     listed = [*chosen, odd]
     draw.rng.shuffle(listed)
     question = f"Which one is {'not ' if foods else ''}food: {enumerated(listed, 'or')}?"
-    return _turn(question, odd, f"{odd.capitalize()} is {'not ' if foods else ''}food.")
+    sorts = [
+        f"{each} is {'food' if (each == odd) != bool(foods) else 'not food'}." for each in listed
+    ]
+    return _turn(question, odd, " ".join(sorts))
 
 
 PROBLEMS = (

@@ -40,6 +40,7 @@ def strings(draw: Draw) -> Turn:
         reasoning=solved.reasoning,
         keys=(solved.key,),
         check=solved.check,
+        is_spelled=True,
     )
 
 
@@ -83,6 +84,7 @@ def _each(draw: Draw) -> Turn:
         ", ".join(solved.answer for solved in words.values()),
         reasoning=" ".join(solved.reasoning for solved in words.values()),
         keys=tuple(solved.key for solved in words.values()),
+        is_spelled=True,
     )
 
 

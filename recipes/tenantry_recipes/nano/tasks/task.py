@@ -98,6 +98,9 @@ class Reply:
     reasoning: str
     calls: tuple[ToolCall, ...] = ()
     results: tuple[str, ...] = ()
+    is_spelled: bool = False
+    """Whether the content is written letter by letter, as words are that were put together from
+    letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,8 @@ class Example:
     """By index of the assistant message that it judges."""
     keys: tuple[str, ...]
     """Canonical strings of all instances in it."""
+    spelled: frozenset[int] = frozenset()
+    """Assistant messages whose content is one token per character."""
     whole: bool = False
     """Right only if every target is, each reached through the model's own messages."""
 

@@ -149,7 +149,7 @@ def _request(draw: Draw, abilities: Sequence[Ability]) -> Turn:
         result, answer = _outcome(draw, ability.name.noun)
         results.append(result)
         answers.append(answer)
-        notes.append(ability.name.text)
+        notes.append(" with ".join(filter(None, (ability.name.text, enumerated(list(values))))))
     calling = Reply(
         reasoning=f"I call {enumerated(notes)}.",
         calls=tuple(calls),
