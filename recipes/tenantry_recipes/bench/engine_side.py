@@ -9,7 +9,7 @@ from itertools import count
 from tenantry_runtime.core import Sampling
 from tenantry_runtime.engine.build import build_loop
 from tenantry_runtime.engine.loop import EngineLoop
-from tenantry_runtime.pool.messages import Failed, SequenceTokens, Submit
+from tenantry_runtime.pool.messages import Failed, SequenceTokens, Step, Submit
 
 from .contender import BenchPrompt, EngineSettings, Run
 from .errors import BenchmarkError
@@ -60,7 +60,8 @@ class EngineContender:
             for told in self._loop.turn():
                 if isinstance(told, Failed):
                     raise BenchmarkError(f"the engine failed a request: {told.message}")
-                yield from told.sequences
+                if isinstance(told, Step):
+                    yield from told.sequences
 
 
 def _submit(name: str, prompt: BenchPrompt, num_tokens: int) -> Submit:

@@ -24,7 +24,7 @@ from tenantry_runtime.engine.build import build_loop
 from tenantry_runtime.engine.config import ModelSource, NodeConfig
 from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.errors import GenerationFailed
-from tenantry_runtime.pool.messages import Failed, Submit
+from tenantry_runtime.pool.messages import Failed, Step, Submit
 from tenantry_runtime.text import OutputMachine, TextModel, load_text
 
 from .responder import MAX_ANSWER_TOKENS, Answer, Ask
@@ -88,7 +88,7 @@ class EngineResponder:
             for told in self._loop.turn():
                 if isinstance(told, Failed):
                     raise GenerationFailed(told.message)
-                for tokens in told.sequences:
+                for tokens in told.sequences if isinstance(told, Step) else ():
                     number = int(tokens.request_id)
                     events[number] += machines[number].feed(tokens.token_ids)
                     if tokens.finish is not None:

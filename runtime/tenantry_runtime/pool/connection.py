@@ -44,6 +44,7 @@ from .messages import (
     Failed,
     Hello,
     NodeDescription,
+    NodeMessage,
     NodeStatistics,
     SequenceTokens,
     Step,
@@ -184,7 +185,7 @@ class Connection:
                 # whether the node is lost, the stream knows; silence alone makes it unhealthy
                 _log.warning("no statistics: %s", error)
 
-    def _accept(self, message: Step | Failed) -> None:
+    def _accept(self, message: NodeMessage) -> None:
         match message:
             case Step(sequences=sequences):
                 self.progress_s = time.monotonic()

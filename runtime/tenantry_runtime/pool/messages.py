@@ -4,7 +4,24 @@
 |---|---|---|---|
 | /tenantry.Node/Hello | unary | Hello | NodeDescription |
 | /tenantry.Node/Work | bidirectional stream, one per edge | EdgeMessage | NodeMessage |
+| /tenantry.Node/Push | bidirectional stream, one per hand-off, from node to node | PushOpen, pages, HandoffEnd | credits, the outcome |
 | /tenantry.Node/Statistics | unary | empty | NodeStatistics |
+
+A sequence whose two phases run on different members takes these steps; R is the edge's request:
+
+| # | from | to | message |
+|---|---|---|---|
+| 1 | edge | prefill node | Submit(R, part="prefill") |
+| 2 | prefill node | edge | Started(R), when its first chunk is planned |
+| 3 | edge | decode node | Submit(R, part="decode") |
+| 4 | decode node | edge | Reserved(R, target), when its pages are free |
+| 5 | edge | prefill node | Deliver(R, address, target) |
+| 6 | prefill node | decode node | Push: the target's pages chunk by chunk, then HandoffEnd |
+| 7 | prefill node | edge | Delivered(R) |
+| 8 | decode node | edge | SequenceTokens of R, the first token's included |
+
+A decode node that needs a sequence's pages says Preempted(R): the edge submits it again, with what
+was said so far as part of the prompt.
 
 One `Step` carries the new tokens of all the edge's sequences. Unknown fields are ignored and the
 version range is negotiated in `Hello`, so that a cluster can be upgraded node by node. Array-like
@@ -14,14 +31,14 @@ structs are on the per-token path: their fields are sent by position, and only e
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from tenantry_runtime.core import FinishReason, Phase, Sampling
 
-PROTOCOL_VERSION = 1
-OLDEST_PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+OLDEST_PROTOCOL_VERSION = 2
 
 SERVICE = "tenantry.Node"
 
@@ -59,6 +76,14 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     """SHA-256 that names the checkpoint (`models.checkpoint.Checkpoint.revision`)."""
     coverage: tuple[OpCoverage, ...] = ()
     """Of all that the member does with pages."""
+    source_revision: str = ""
+    """Of the checkpoint that this one was converted from; its own where it was not converted."""
+    recipe: str = ""
+    """How it was converted; empty where it was not."""
+    tokenizer_digest: str = ""
+    template_digest: str = ""
+    page_layout: str = ""
+    """What a page is on the wire in the member's own cache format (`cache/wire_pages.py`)."""
 
 
 class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +93,10 @@ class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: int
     """Differs after every restart: what an earlier life promised is void."""
     members: tuple[MemberDescription, ...]
+
+
+Part: TypeAlias = Literal["whole", "prefill", "decode"]
+"""What of a sequence a node is to run: both phases on members that share their pages, or one."""
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
@@ -82,6 +111,32 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     max_tokens: int
     """Already resolved by the edge: at least 1, and prompt + max_tokens fits the context."""
     session: str | None = None
+    part: Part = "whole"
+
+
+class HandoffTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Pages that a decode member has reserved for one hand-off."""
+
+    model: str
+    incarnation: int
+    """Of the receiving node: what an earlier life reserved is void. 0 until its front fills it in."""
+    handoff: int
+    """Names the reservation in that life of the node."""
+    cache_format: str
+    """Of the pages as they are pushed."""
+    first_page: int
+    """Logical pages before it are there already, in the decode member's prefix tree."""
+    pages: bytes
+    """From `first_page` on: (index, tag) of each, little-endian int64 pairs."""
+
+
+class Deliver(msgspec.Struct, frozen=True, kw_only=True, tag="deliver"):
+    """Where a sequence that is being prefilled goes."""
+
+    request_id: str
+    address: str
+    """Of the decode node, as other nodes reach it."""
+    target: HandoffTarget
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
@@ -129,6 +184,81 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     message: str
 
 
+class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
+    """A prompt has left the prefill queue: it is time to reserve pages for it."""
+
+    request_id: str
+
+
+class Reserved(msgspec.Struct, frozen=True, kw_only=True, tag="reserved"):
+    """A decode member has pages for the sequence, for as long as it is not canceled."""
+
+    request_id: str
+    target: HandoffTarget
+
+
+class Delivered(msgspec.Struct, frozen=True, kw_only=True, tag="delivered"):
+    """The prefill member has handed everything over; it says no more of the sequence."""
+
+    request_id: str
+
+
+class Preempted(msgspec.Struct, frozen=True, kw_only=True, tag="preempted"):
+    """The sequence's pages were needed for others. It is to be submitted again, with its output."""
+
+    request_id: str
+
+
+class PrefixChanges(msgspec.Struct, frozen=True, kw_only=True, tag="prefixes"):
+    """Pages that came into or went out of a member's prefix trees, for routing."""
+
+    model: str
+    phase: Phase
+    added: bytes
+    """Keys of pages, little-endian uint64 each (`routing.prefix_index.page_keys`)."""
+    removed: bytes
+    is_whole: bool = False
+    """`added` is all there is: what was known before is void."""
+
+
+class PageHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What precedes a pushed page's bytes."""
+
+    handoff: int
+    logical_page: int
+    index: int
+    tag: int
+    num_tokens: int
+    digest: int
+    """Of the bytes, bound to hand-off, logical page, layer group and tag."""
+    num_bytes: int
+
+
+class HandoffEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
+    """All pages are pushed; what else the decode member must know to go on."""
+
+    handoff: int
+    num_pages: int
+    """Pushed in all."""
+    first_token: int
+    finish: FinishReason | None = None
+    """Set where the first token is the last one too."""
+    cached_tokens: int = 0
+    """Prompt tokens that the prefill member did not compute: what the request is billed by."""
+    queued_ns: int
+    prefill_started_ns: int
+    first_token_ns: int
+    num_prefill_chunks: int
+
+
+class PushOpen(msgspec.Struct, frozen=True, kw_only=True, tag="push"):
+    """A prefill node introduces a hand-off to the node that reserved pages for it."""
+
+    target: HandoffTarget
+    source: MemberDescription
+    """The prefill member; what must agree is compared with the decode member's."""
+
+
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """A page that a step would have used was not as its sequence had it; nothing of it was told."""
 
@@ -148,6 +278,20 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """What did not agree: `index`, `tag`, `owner`, `fill`."""
 
 
+class MemberLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What routing needs to know of one member."""
+
+    model: str
+    phase: Phase
+    num_free_pages: int
+    """Free, or evictable from prefix trees."""
+    num_reserved_growth_pages: int
+    """Pages that its sequences may still grow by."""
+    num_queued_tokens: int
+    """Prompt tokens that wait or are being computed."""
+    num_sequences: int
+
+
 class NodeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """A node's state at one moment."""
 
@@ -163,9 +307,12 @@ class NodeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """The latest few."""
     num_quarantined_pages: dict[str, int] = {}
     """By model: nobody's until the node is idle and its audit finds nothing."""
+    loads: tuple[MemberLoad, ...] = ()
+    is_draining: bool = False
+    """It finishes what it has and takes nothing new."""
     audit_findings: tuple[str, ...] = ()
     """Of the last audit, which runs when the node becomes idle."""
 
 
-EdgeMessage: TypeAlias = Submit | Cancel
-NodeMessage: TypeAlias = Step | Failed
+EdgeMessage: TypeAlias = Submit | Deliver | Cancel
+NodeMessage: TypeAlias = Step | Failed | Started | Reserved | Delivered | Preempted | PrefixChanges

@@ -22,6 +22,7 @@ from .messages import (
     NodeDescription,
     NodeMessage,
     NodeStatistics,
+    Part,
     Step,
     Submit,
 )
@@ -40,6 +41,7 @@ class PackedSubmit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     stop_token_ids: tuple[int, ...]
     max_tokens: int
     session: str | None = None
+    part: Part = "whole"
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
@@ -86,6 +88,7 @@ def pack(submit: Submit) -> PackedSubmit:
         stop_token_ids=submit.stop_token_ids,
         max_tokens=submit.max_tokens,
         session=submit.session,
+        part=submit.part,
     )
 
 
@@ -100,6 +103,7 @@ def unpack(packed: PackedSubmit) -> Submit:
         stop_token_ids=packed.stop_token_ids,
         max_tokens=packed.max_tokens,
         session=packed.session,
+        part=packed.part,
     )
 
 

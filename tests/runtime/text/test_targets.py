@@ -114,6 +114,20 @@ def test_messages_after_the_last_target_are_left_out(model: TextModel) -> None:
     )
 
 
+def test_spelled_content_is_a_token_per_character_and_nothing_else_is(model: TextModel) -> None:
+    talk = [user("Reverse it"), assistant("yalpsid", "d i s p l a y")]
+    ids, mask = training_ids(model, talk, [], DEFAULT, {1}, frozenset({1}))
+    (answer,) = marked(ids, mask)
+    letters = [model.tokenizer.encode(letter)[0] for letter in "yalpsid"]
+    assert answer[-1 - len(letters) : -1] == letters
+    whole_ids, whole_mask = training_ids(model, talk, [], DEFAULT, {1})
+    (whole,) = marked(whole_ids, whole_mask)
+    # the reasoning before it and the end after it stay as they are
+    written = len(model.tokenizer.encode("yalpsid"))
+    assert answer[: -1 - len(letters)] == whole[: -1 - written]
+    assert answer[-1] == whole[-1]
+
+
 @pytest.mark.parametrize("targets", [set[int](), {0}, {1}, {5}, {-1}])
 def test_only_the_models_own_messages_are_targets(model: TextModel, targets: set[int]) -> None:
     with pytest.raises(ValueError, match=r"no message to train on|is not the model's"):
