@@ -37,8 +37,8 @@ import msgspec
 
 from tenantry_runtime.core import FinishReason, Phase, Sampling
 
-PROTOCOL_VERSION = 2
-OLDEST_PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 1
+OLDEST_PROTOCOL_VERSION = 1
 
 SERVICE = "tenantry.Node"
 
