@@ -41,6 +41,11 @@ RUNTIME_PACKAGES = ("torch", "grpc", "granian", "starlette", "sqlalchemy", "safe
     show_default=True,
     help="Format of the models' cache; fp8 holds almost twice the tokens.",
 )
+@click.option(
+    "--pools",
+    is_flag=True,
+    help="Run prefill and decode as two nodes, as on a cluster; one node is faster here.",
+)
 @click.option("--demo", is_flag=True, help="Ask each model one question after the start.")
 @click.pass_context
 def dev(
@@ -50,6 +55,7 @@ def dev(
     state_dir: Path,
     catalog: Path | None,
     cache: Literal["bf16", "fp8"],
+    pools: bool,
     demo: bool,
 ) -> None:
     """Serve models on this machine until Ctrl-C.
@@ -64,5 +70,13 @@ def dev(
             raise
         raise RuntimeNotInstalled([error.name]) from error
     ctx.exit(
-        serve(host=host, port=port, state_dir=state_dir, catalog=catalog, cache=cache, demo=demo)
+        serve(
+            host=host,
+            port=port,
+            state_dir=state_dir,
+            catalog=catalog,
+            cache=cache,
+            pools=pools,
+            demo=demo,
+        )
     )

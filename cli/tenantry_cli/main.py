@@ -15,10 +15,13 @@ from typing import Any
 import click
 
 from .ai import ai
+from .bench import bench
 from .dev import dev
 from .drill import drill
 from .evaluate import evaluate
 from .models import models
+from .node import node
+from .serve import serve
 
 INTERRUPTED = 130
 
@@ -68,7 +71,10 @@ def main() -> None:
 
 
 main.add_command(ai)
+main.add_command(bench)
 main.add_command(dev)
 main.add_command(drill)
 main.add_command(evaluate)
 main.add_command(models)
+main.add_command(node)
+main.add_command(serve)

@@ -12,11 +12,15 @@ TenantryError
 │   └── MethodNotAllowed         a path that exists, another method
 ├── CapacityExceeded             the queue is full; carries when to come back
 ├── NodeUnavailable              no healthy node serves this model and phase
+│   └── NodeLost                 the node that ran the request is gone
 ├── GenerationFailed             a node failed a request that it had accepted
+│   ├── HandoffFailed            a prompt's pages did not get from one node to the other
+│   ├── ReaderTooSlow            the request's own reader has fallen too far behind
 │   └── CacheIntegrityError      a cache page was not the request's own; nothing of it was used
 ├── RequestTimeout               the request's own deadline passed
 └── ConfigurationError           the operator's configuration or state directory is unusable
     ├── CheckpointError          a model directory is unusable; names file and tensor
+    ├── DeploymentError          a deployment's file is wrong; names file and key
     ├── ConversionError          a checkpoint cannot be converted as asked; says what to do
     │   └── NotEnoughSpace       the disk has no room for it
     └── IncompatibleNode         edge and node cannot work together; names both sides' values
@@ -140,6 +144,13 @@ class NodeUnavailable(TenantryError):
         return f"no healthy node serves {self.model}; try again shortly"
 
 
+class NodeLost(NodeUnavailable):
+    """The node that ran the request is gone, or has said nothing for too long."""
+
+    def __str__(self) -> str:
+        return f"the node that ran the request for {self.model} is gone; try again"
+
+
 class GenerationFailed(TenantryError):
     """A node failed a request that it had accepted."""
 
@@ -149,6 +160,23 @@ class GenerationFailed(TenantryError):
 
     def __str__(self) -> str:
         return f"generation failed: {self.problem}"
+
+
+class HandoffFailed(GenerationFailed):
+    """A prompt's pages did not get from one node to the other."""
+
+    def __str__(self) -> str:
+        return f"hand-off failed: {self.problem}"
+
+
+class ReaderTooSlow(GenerationFailed):
+    """The request's own reader has fallen too far behind."""
+
+    def __init__(self, num_unread: int) -> None:
+        self.num_unread = num_unread
+        super().__init__(f"its reader left {num_unread} tokens unread")
+        # what a copy is made from: the base class has another parameter
+        self.args = (num_unread,)
 
 
 class CacheIntegrityError(GenerationFailed):
@@ -181,6 +209,20 @@ class CheckpointError(ConfigurationError):
     def __str__(self) -> str:
         where = f"{self.file}: tensor {self.tensor}" if self.tensor else self.file
         return f"{where}: {self.problem}"
+
+
+class DeploymentError(ConfigurationError):
+    """A deployment's file is wrong."""
+
+    def __init__(self, file: str, key: str, problem: str) -> None:
+        """The key as in `nodes[1].address`, empty for the whole file."""
+        self.file = file
+        self.key = key
+        self.problem = problem
+        super().__init__(file, key, problem)
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, [self.file, self.key, self.problem]))
 
 
 class ConversionError(ConfigurationError):

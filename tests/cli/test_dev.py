@@ -42,6 +42,7 @@ def test_the_defaults_are_loopback_8787_and_a_hidden_folder(
         "state_dir": Path(".tenantry"),
         "catalog": None,
         "cache": "bf16",
+        "pools": False,
         "demo": False,
     }
 
@@ -54,7 +55,7 @@ def test_options_reach_the_runtime_and_its_exit_code_comes_back(
     catalog = tmp_path / "catalog.json"
     catalog.write_text("{}")
     options = ["--host", "0.0.0.0", "--port", "9000", "--state-dir", str(tmp_path)]
-    options += ["--catalog", str(catalog), "--cache", "fp8", "--demo"]
+    options += ["--catalog", str(catalog), "--cache", "fp8", "--pools", "--demo"]
     assert workerctl("dev", *options, env={}).exit_code == 3
     assert served.options == {
         "host": "0.0.0.0",
@@ -62,6 +63,7 @@ def test_options_reach_the_runtime_and_its_exit_code_comes_back(
         "state_dir": tmp_path,
         "catalog": catalog,
         "cache": "fp8",
+        "pools": True,
         "demo": True,
     }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from tenantry_kernels.cpu import page_digest as compiled
 from tenantry_kernels.page_digest import bind, page_digests
 
 MASK = (1 << 64) - 1
@@ -59,3 +61,9 @@ def test_a_bound_digest_depends_on_every_field_and_their_order() -> None:
     bound = [bind(5, 1, 2), bind(5, 2, 1), bind(5, 1), bind(5), bind(6, 1, 2), bind(5, 1, -2)]
     assert len(set(bound)) == 6
     assert all(-(1 << 63) <= value < 1 << 63 for value in bound)
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (3, 512), (2, 64, 580)])
+def test_the_compiled_loop_gives_the_same(shape: tuple[int, ...]) -> None:
+    pages = random_pages(*shape)
+    assert torch.equal(compiled.page_digests(pages), page_digests(pages))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from support.command_line import PROGRAM
 from support.http_peer import an_unused_port
-from support.processes import descendants_of
+from support.supervised import PATIENCE_S, Supervised, a_process
 from tenantry.credentials import Credentials, load_credentials
+
+__all__ = ["LAST_LINE", "PATIENCE_S", "DevServer", "a_dev_server", "environment"]
 
 SERVE = """
 import sys
@@ -34,16 +32,11 @@ sys.exit(
 
 LAST_LINE = "Ctrl-C ends everything."
 
-PATIENCE_S = 120.0
-"""For a start that takes seconds on a machine with nothing else to do."""
-
 
 @dataclass(slots=True, kw_only=True)
-class DevServer:
+class DevServer(Supervised):
     folder: Path
     port: int
-    process: subprocess.Popen[str]
-    lines: list[str] = field(default_factory=list)
 
     @property
     def state_dir(self) -> Path:
@@ -59,33 +52,15 @@ class DevServer:
         assert credentials is not None
         return credentials
 
-    def wait_for_line(self, wanted: str) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
-            if wanted in line:
-                return
-        raise AssertionError(f"no {wanted!r} in: {self.lines}")
-
-    def wait_for_end(self) -> int:
-        assert self.process.stdout is not None
-        self.lines += self.process.stdout.read().splitlines()
-        return self.process.wait()
-
-    def descendants(self, count: int) -> list[int]:
-        """Wait until there are so many, and return their process ids."""
-        while len(pids := descendants_of(self.process.pid)) < count:
-            assert self.process.poll() is None, self.lines
-        return pids
-
-    def interrupt(self) -> None:
-        """Do as a terminal does on Ctrl-C: signal the whole process group."""
-        os.killpg(self.process.pid, signal.SIGINT)
-
 
 @contextmanager
 def a_dev_server(
-    folder: Path, *, port: int | None = None, catalog: Path | None = None, demo: bool = False
+    folder: Path,
+    *,
+    port: int | None = None,
+    catalog: Path | None = None,
+    demo: bool = False,
+    pools: bool = False,
 ) -> Iterator[DevServer]:
     """Start one; leaving kills it if it still runs, and after `PATIENCE_S` in any case.
 
@@ -98,22 +73,9 @@ def a_dev_server(
         arguments = [SERVE, str(port), str(state_dir), *([str(catalog)] if catalog else [])]
     else:
         arguments = [PROGRAM, "dev", "--port", str(port), "--state-dir", str(state_dir)]
-    with subprocess.Popen(
-        [sys.executable, "-c", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment(folder),
-        start_new_session=True,
-    ) as process:
-        watchdog = threading.Timer(PATIENCE_S, process.kill)
-        watchdog.start()
-        try:
-            yield DevServer(folder=folder, port=port, process=process)
-        finally:
-            watchdog.cancel()
-            process.kill()
+        arguments += ["--pools"] if pools else []
+    with a_process(*arguments, env=environment(folder)) as supervised:
+        yield DevServer(folder=folder, port=port, process=supervised.process)
 
 
 def environment(folder: Path) -> dict[str, str]:

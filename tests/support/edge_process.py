@@ -38,6 +38,10 @@ class Log:
             self._has_grown.set()
             self._has_grown = anyio.Event()
 
+    async def grown(self) -> None:
+        """Wait for more."""
+        await self._has_grown.wait()
+
     async def says(self, mark: str) -> str:
         """Wait for a line with the mark, and return what follows the mark there."""
         with anyio.fail_after(60):

@@ -16,7 +16,6 @@ from starlette.types import Message
 
 from support.plain_text import GLM, KIMI, an_offer
 from support.requests import a_body
-from support.token_source import FakeTokenSource
 from tenantry_runtime.catalog import Catalog
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.edge.app import build_app
@@ -25,6 +24,7 @@ from tenantry_runtime.edge.nodes import Nodes
 from tenantry_runtime.edge.offer import Offer, Offers
 from tenantry_runtime.edge.open_requests import OpenRequests
 from tenantry_runtime.edge.services import Services
+from tenantry_runtime.pool.interface import TokenSource
 from tenantry_runtime.tenancy import Authenticator, open_store
 
 ACCOUNT = "dev"
@@ -85,24 +85,26 @@ class Edge:
 @asynccontextmanager
 async def an_edge(
     state: State,
-    node: FakeTokenSource,
+    node: TokenSource | Sequence[TokenSource],
     *,
     limits: Limits | None = None,
     tracer: Tracer | None = None,
     offers: Sequence[Offer] | None = None,
+    show_routing: bool = False,
 ) -> AsyncIterator[Edge]:
     limits = limits or Limits()
     offers = offers or [an_offer(KIMI), an_offer(GLM)]
     async with open_store(state.directory) as store:
         services = Services(
             offers=Offers(Catalog([offer.entry for offer in offers]), offers),
-            nodes=Nodes([node]),
+            nodes=Nodes(node if isinstance(node, Sequence) else [node]),
             store=store,
             authenticator=Authenticator(store),
             tracer=tracer or NoOpTracer(),
             open_requests=OpenRequests(limits.max_requests),
             threads=anyio.CapacityLimiter(1),
             limits=limits,
+            show_routing=show_routing,
         )
         yield Edge(app=build_app(services), services=services, state=state)
 

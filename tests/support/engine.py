@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 
 from support.fake_decoder import FakeCache, FakeConfig, FakeDecoder, next_logits
 from support.sampler_reference import draw
-from tenantry_runtime.core import FinishReason, Sampling
+from tenantry_runtime.cache.wire_pages import WirePages
+from tenantry_runtime.core import FinishReason, Phase, Sampling
 from tenantry_runtime.engine.build import LoadedModel, PageParts, assemble_loop
 from tenantry_runtime.engine.config import ModelSource, NodeConfig
 from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.pool.messages import Failed, NodeMessage, SequenceTokens, Step, Submit
+from tenantry_runtime.pool.page_port import PagePort
 
 MODEL = "fake-model"
 STOP = 0
@@ -54,9 +57,19 @@ def an_engine(
     parts: PageParts | None = None,
     check_pages: bool = True,
     max_incidents: int = 16,
+    phases: tuple[Phase, ...] = ("prefill", "decode"),
+    separate_pools: bool = False,
+    handoff_bytes: int = 4 << 20,
+    port: PagePort | None = None,
 ) -> EngineLoop:
     config = NodeConfig(
-        models=tuple(ModelSource(id=model, directory="unused") for model in models),
+        models=tuple(
+            ModelSource(id=model, directory="unused", phases=phases, separate_pools=separate_pools)
+            for model in models
+        ),
+        # the fake's pages are words, and leave as they are
+        cache="float32",
+        handoff_bytes=handoff_bytes,
         num_pages=num_pages,
         max_batch=max_batch,
         max_waiting=max_waiting,
@@ -65,8 +78,12 @@ def an_engine(
         max_incidents=max_incidents,
     )
     decoder = decoder or FakeDecoder()
-    loaded = [_loaded(source, decoder, num_pages) for source in config.models]
-    return assemble_loop(config, loaded, clock_s=clock_s, parts=parts)
+    loaded = [
+        _loaded(source, decoder, num_pages, phases)
+        for source in config.models
+        for phases in config.pools_of(source)
+    ]
+    return assemble_loop(config, loaded, clock_s=clock_s, parts=parts, port=port)
 
 
 def expected_answer(submit: Submit, vocab_size: int = FakeConfig().vocab_size) -> list[int]:
@@ -131,7 +148,9 @@ def assert_nothing_is_held(loop: EngineLoop, num_pages: int = 16) -> None:
     assert (statistics.num_running, statistics.num_waiting) == (0, 0)
 
 
-def _loaded(source: ModelSource, decoder: FakeDecoder, num_pages: int) -> LoadedModel[FakeCache]:
+def _loaded(
+    source: ModelSource, decoder: FakeDecoder, num_pages: int, phases: tuple[Phase, ...]
+) -> LoadedModel[FakeCache]:
     cache = FakeCache.allocate(decoder.config, num_pages=num_pages, dtype=torch.float32)
     return LoadedModel(
         source=source,
@@ -140,4 +159,6 @@ def _loaded(source: ModelSource, decoder: FakeDecoder, num_pages: int) -> Loaded
         cache=cache,
         num_pages=num_pages,
         num_appends=1,
+        phases=phases,
+        wire=partial(WirePages, cache.as_pages()),
     )

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 
 from tenantry_runtime.cache.checked import CheckedBatch
+from tenantry_runtime.cache.formats import SERVED_FORMATS
+from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.models.batch import ForwardBatch
 
@@ -39,6 +41,16 @@ class FakeCache:
         generator = torch.Generator().manual_seed(num_pages)
         shape = (num_pages + 1, PAGE_TOKENS)
         return cls(words=torch.randint(1 << 62, (1 << 63) - 1, shape, generator=generator))
+
+    def as_pages(self) -> PagedCache:
+        """Return the same memory as one layer of float32 rows, two to a word."""
+        pages = self.words.view(torch.float32).view(-1, PAGE_TOKENS, 2)
+        return PagedCache(
+            num_pages=len(self.words) - 1,
+            cache_format=SERVED_FORMATS["float32"],
+            latent_N=(pages,),
+            index_keys={},
+        )
 
     @staticmethod
     def bytes_per_page(config: FakeConfig, dtype: torch.dtype) -> int:

@@ -16,6 +16,7 @@ import msgspec
 from tenantry_runtime.core import FinishReason
 from tenantry_runtime.errors import CapacityExceeded, ConfigurationError, ContextExceeded
 from tenantry_runtime.pool.messages import (
+    Deliver,
     Failed,
     MemberDescription,
     NodeMessage,
@@ -25,6 +26,7 @@ from tenantry_runtime.pool.messages import (
     Submit,
     Timings,
 )
+from tenantry_runtime.pool.page_port import PagePort
 
 BUILD = "support.fake_loop:build_fake_loop"
 
@@ -78,6 +80,9 @@ class FakeLoop:
 
     def cancel(self, request_id: str) -> None:
         self._running.pop(request_id, None)
+
+    def deliver(self, deliver: Deliver) -> None:
+        raise AssertionError("it hands nothing over")
 
     @property
     def is_idle(self) -> bool:
@@ -146,7 +151,7 @@ class FakeLoop:
         )
 
 
-def build_fake_loop(config: bytes) -> FakeLoop:
+def build_fake_loop(config: bytes, _port: PagePort) -> FakeLoop:
     decoded = msgspec.json.decode(config, type=FakeLoopConfig)
     time.sleep(decoded.load_s)
     if decoded.problem is not None:

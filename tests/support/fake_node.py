@@ -42,12 +42,15 @@ class FakeNode:
 
 
 @asynccontextmanager
-async def a_node(folder: Path, config: FakeLoopConfig | None = None) -> AsyncIterator[FakeNode]:
+async def a_node(
+    folder: Path, config: FakeLoopConfig | None = None, *, drain_s: float = 0.0
+) -> AsyncIterator[FakeNode]:
     """Run a node; end it with SIGTERM, and fail when that does not work."""
     address = f"unix:{folder / 'node.sock'}"
     file = folder / "node.json"
+    engine = config or FakeLoopConfig()
     file.write_bytes(
-        msgspec.json.encode({"address": address, "engine": config or FakeLoopConfig()})
+        msgspec.json.encode({"address": address, "engine": engine, "drain_s": drain_s})
     )
     async with start_process("support.fake_node", str(file)) as process:
         yield FakeNode(address, process)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from safetensors.torch import save_file
 from .released_layouts import write_config, write_index
 
 _HIDDEN, _EXPERTS, _EXPERT, _VOCAB, _LAYERS = 768, 24, 256, 8000, 7
+KV_B_VALUES = 8 * 128 * 128
+"""Of each layer's kv_b_proj."""
+_QUANTIZED = re.compile(r".*(experts|self_attn)\..*_proj(_with_mqa)?\.weight")
 _CONFIG: dict[str, Any] = {
     "first_k_dense_replace": 0,
     "hidden_size": _HIDDEN,
@@ -36,20 +40,27 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-def write_large_checkpoint(directory: Path) -> tuple[int, int]:
-    """Write 230 MB of BF16 weights; return the bytes of all tensors and of the largest shard."""
+def write_large_checkpoint(
+    directory: Path, *, num_layers: int = _LAYERS, is_quantized: bool = False
+) -> tuple[int, int]:
+    """Write 230 MB of BF16 weights; return the bytes of all tensors and of the largest shard.
+
+    is_quantized: 85 MB, with INT4 routed experts and most of the rest in FP8.
+    """
     directory.mkdir()
-    write_config(directory, _CONFIG)
+    write_config(directory, _CONFIG | {"num_hidden_layers": num_layers})
     weight_map: dict[str, str] = {}
     sizes = []
-    for layer in range(_LAYERS):
+    for layer in range(num_layers):
         shard = dict(_layer(layer))
+        if is_quantized:
+            shard = dict(_quantized(shard))
         if layer == 0:
             shard["model.embed_tokens.weight"] = _matrix(_VOCAB, _HIDDEN)
-        if layer == _LAYERS - 1:
+        if layer == num_layers - 1:
             shard["model.norm.weight"] = _matrix(_HIDDEN)
             shard["lm_head.weight"] = _matrix(_VOCAB, _HIDDEN)
-        file = f"model-{layer + 1:05}-of-{_LAYERS:05}.safetensors"
+        file = f"model-{layer + 1:05}-of-{num_layers:05}.safetensors"
         save_file(shard, directory / file)
         weight_map |= dict.fromkeys(shard, file)
         sizes.append(sum(tensor.nbytes for tensor in shard.values()))
@@ -76,6 +87,21 @@ def _layer(layer: int) -> Iterator[tuple[str, torch.Tensor]]:
         yield f"{mlp}.{expert}.gate_proj.weight", _matrix(_EXPERT, _HIDDEN)
         yield f"{mlp}.{expert}.up_proj.weight", _matrix(_EXPERT, _HIDDEN)
         yield f"{mlp}.{expert}.down_proj.weight", _matrix(_HIDDEN, _EXPERT)
+
+
+def _quantized(shard: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, tensor in shard.items():
+        if not _QUANTIZED.fullmatch(name):
+            yield name, tensor
+        elif ".experts." in name:
+            height, width = tensor.shape
+            yield f"{name}_packed", torch.full((height, width // 8), 0x79797979, dtype=torch.int32)
+            yield f"{name}_scale", torch.full((height, width // 32), 0.01, dtype=torch.bfloat16)
+            yield f"{name}_shape", torch.tensor([height, width], dtype=torch.int32)
+        else:
+            yield name, tensor.to(torch.float8_e4m3fn)
+            blocks = [-(-size // 128) for size in tensor.shape]
+            yield f"{name}_scale_inv", torch.ones(*blocks)
 
 
 def _matrix(*shape: int) -> torch.Tensor:

@@ -145,7 +145,7 @@ class World:
             return
         if not self._passes_as_source(source):
             return
-        reservation = Reservation(self.pool, source.owner, num_pages)
+        reservation = Reservation.fresh(self.pool, source.owner, num_pages)
         order = self.rng.sample(range(num_pages), num_pages)
         diverted = self.rng.choice(order) if fault else None
         heir = Request(

@@ -9,8 +9,22 @@ from typing import Any
 import grpc
 
 from tenantry_runtime.pool.frames import FrameJoiner, split
-from tenantry_runtime.pool.grpc_options import HELLO, INCARNATION_KEY, WORK, channel_options
-from tenantry_runtime.pool.messages import Cancel, Hello, NodeDescription, NodeMessage, Submit
+from tenantry_runtime.pool.grpc_options import (
+    HELLO,
+    INCARNATION_KEY,
+    WORK,
+    channel_for,
+    channel_options,
+)
+from tenantry_runtime.pool.messages import (
+    Cancel,
+    Deliver,
+    Hello,
+    NodeDescription,
+    NodeMessage,
+    Submit,
+)
+from tenantry_runtime.pool.tls import TlsFiles
 from tenantry_runtime.pool.wire import (
     decode_description,
     decode_node_message,
@@ -37,11 +51,11 @@ class RawEdge:
             metadata=((INCARNATION_KEY, str(incarnation)),)
         )
 
-    async def send(self, message: Submit | Cancel | bytes) -> None:
+    async def send(self, message: Submit | Deliver | Cancel | bytes) -> None:
         match message:
             case Submit():
                 encoded = encode(pack(message))
-            case Cancel():
+            case Cancel() | Deliver():
                 encoded = encode(message)
             case _:
                 encoded = message
@@ -67,11 +81,11 @@ class RawEdge:
 
 
 @asynccontextmanager
-async def a_raw_edge(address: str) -> AsyncIterator[RawEdge]:
+async def a_raw_edge(address: str, tls: TlsFiles | None = None) -> AsyncIterator[RawEdge]:
     """A channel to the node, its Work stream open."""
     # grpc's own first delay, a second, is most of such a test
     options = [*channel_options(), ("grpc.initial_reconnect_backoff_ms", 50)]
-    async with grpc.aio.insecure_channel(address, options=options) as channel:
+    async with channel_for(address, tls, options=options) as channel:
         edge = RawEdge(channel)
         # the node may still be on its way
         await channel.channel_ready()

@@ -10,6 +10,7 @@ import msgspec
 from tenantry_runtime.core import FinishReason, Phase
 from tenantry_runtime.pool.__main__ import main
 from tenantry_runtime.pool.messages import (
+    Deliver,
     MemberDescription,
     NodeMessage,
     NodeStatistics,
@@ -18,6 +19,7 @@ from tenantry_runtime.pool.messages import (
     Submit,
     Timings,
 )
+from tenantry_runtime.pool.page_port import PagePort
 
 BUILD = "support.scripted_node:build_scripted_loop"
 
@@ -46,6 +48,9 @@ class ScriptedLoop:
 
     def cancel(self, request_id: str) -> None:
         self._running.pop(request_id, None)
+
+    def deliver(self, deliver: Deliver) -> None:
+        raise AssertionError("it hands nothing over")
 
     @property
     def is_idle(self) -> bool:
@@ -104,7 +109,7 @@ class ScriptedLoop:
         )
 
 
-def build_scripted_loop(config: bytes) -> ScriptedLoop:
+def build_scripted_loop(config: bytes, _port: PagePort) -> ScriptedLoop:
     return ScriptedLoop(msgspec.json.decode(config, type=Script))
 
 

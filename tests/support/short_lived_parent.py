@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 
-from tenantry_runtime.dev.children import start_child
+from tenantry_runtime.supervisor.children import start_child
 
 
 async def start_and_wait(log: str) -> None:

@@ -8,15 +8,21 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 import anyio
+import msgspec
 
 from support.plain_text import GLM, KIMI
 from tenantry_runtime.core import FinishReason, Phase
 from tenantry_runtime.errors import TenantryError
+from tenantry_runtime.pool.bell import Bell
+from tenantry_runtime.pool.interface import RunningSequence
 from tenantry_runtime.pool.messages import (
+    Deliver,
+    HandoffTarget,
     MemberDescription,
     NodeDescription,
     OpCoverage,
     SequenceTokens,
+    Started,
     Submit,
     Timings,
 )
@@ -26,6 +32,31 @@ Step: TypeAlias = str | list[int] | anyio.Event | TenantryError
 
 NODE_CONTEXT_TOKENS = 1 << 20
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
+
+
+_serial = itertools.count()
+
+
+class _WholeSequence:
+    """A `RunningSequence` that is only read."""
+
+    started: Started | None = None
+    target: HandoffTarget | None = None
+    is_delivered = False
+    has_tokens = False
+    error: TenantryError | None = None
+
+    def __init__(self, tokens: AsyncIterator[SequenceTokens]) -> None:
+        self._tokens = tokens
+
+    def deliver(self, message: Deliver) -> None:
+        raise AssertionError
+
+    def __aiter__(self) -> AsyncIterator[SequenceTokens]:
+        return self._tokens
+
+    async def __anext__(self) -> SequenceTokens:
+        return await anext(self._tokens)
 
 
 class FakeTokenSource:
@@ -47,7 +78,9 @@ class FakeTokenSource:
         finishes: bool = True,
         crowd: int = 0,
         coverage: Sequence[OpCoverage] = (),
+        address: str | None = None,
     ) -> None:
+        self.address = address or f"fake:{next(_serial)}"
         self.is_healthy = True
         self.submits: list[Submit] = []
         self.num_steps = 0
@@ -70,8 +103,15 @@ class FakeTokenSource:
     def description(self) -> NodeDescription:
         return self._description
 
+    def restart(self) -> None:
+        """Begin a new life."""
+        incarnation = self._description.incarnation + 1
+        self._description = msgspec.structs.replace(self._description, incarnation=incarnation)
+
     @asynccontextmanager
-    async def generate(self, submit: Submit) -> AsyncIterator[AsyncIterator[SequenceTokens]]:
+    async def generate(
+        self, submit: Submit, bell: Bell | None = None
+    ) -> AsyncIterator[RunningSequence]:
         self.submits.append(submit)
         self.num_open += 1
         self.started.set()
@@ -79,7 +119,7 @@ class FakeTokenSource:
             self.crowded.set()
         has_finished = [False]
         try:
-            yield self._run(submit, has_finished)
+            yield _WholeSequence(self._run(submit, has_finished))
         finally:
             self.num_open -= 1
             if not has_finished[0]:

@@ -12,12 +12,12 @@ import anyio
 import msgspec
 
 from tenantry_runtime.core import Message
-from tenantry_runtime.dev.access import ACCOUNT, grant_access
-from tenantry_runtime.dev.address import Address
-from tenantry_runtime.dev.children import Child, start_child
-from tenantry_runtime.dev.readiness import until_ready
-from tenantry_runtime.dev.state import StateDirectory, claim
 from tenantry_runtime.engine.config import NodeConfig
+from tenantry_runtime.supervisor.access import ACCOUNT, grant_access
+from tenantry_runtime.supervisor.address import Address
+from tenantry_runtime.supervisor.children import Child, start_child
+from tenantry_runtime.supervisor.readiness import until_ready
+from tenantry_runtime.supervisor.state import StateDirectory, claim
 
 from .contender import BenchPrompt
 from .errors import BenchmarkError
@@ -114,7 +114,7 @@ def free_port() -> int:
 def _write_configs(
     state: StateDirectory, engine: NodeConfig, address: Address, text_directory: Path
 ) -> tuple[str, str]:
-    node_address = f"unix:{state.node_socket}"
+    node_address = f"unix:{state.socket('node')}"
     (model,) = engine.models
     catalog = {"models": [{"id": model.id, "directory": str(text_directory)}]}
     edge = {

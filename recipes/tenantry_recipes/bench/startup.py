@@ -29,7 +29,7 @@ import anyio
 import tenantry_runtime
 from tenantry.credentials import CONFIG_DIR_VARIABLE, credentials_path, load_credentials
 from tenantry_recipes.nano.models import CHECKPOINTS
-from tenantry_runtime.dev.address import Address
+from tenantry_runtime.supervisor.address import Address
 
 from .errors import BenchmarkError
 from .machine import describe_machine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +25,7 @@ from tenantry_runtime.engine.config import ModelSource, NodeConfig
 from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.errors import GenerationFailed
 from tenantry_runtime.pool.messages import Failed, Step, Submit
-from tenantry_runtime.text import OutputMachine, TextModel, load_text
+from tenantry_runtime.text import OutputMachine, Prompt, TextModel, load_text
 
 from .responder import MAX_ANSWER_TOKENS, Answer, Ask
 
@@ -39,10 +39,20 @@ _GREEDY = Sampling(seed=0, temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
 class EngineResponder:
     """A checkpoint, served by an engine of this process; many prompts share its batches."""
 
-    def __init__(self, text: TextModel, loop: EngineLoop) -> None:
-        """`loop` serves one model; closing the responder closes it."""
+    def __init__(
+        self,
+        text: TextModel,
+        loop: EngineLoop,
+        *,
+        encode: Callable[[Prompt], list[int]] | None = None,
+    ) -> None:
+        """`loop` serves one model; closing the responder closes it. `encode`: instead of the text's."""
         self.text = text
+        self._encode = encode or text.encode
         self._loop = loop
+        self.num_prompt_tokens = 0
+        self.num_cached_tokens = 0
+        """Those of them that a prefix tree had."""
         ((self._model, self._context_tokens),) = {
             (member.model, member.context_tokens) for member in loop.describe()
         }
@@ -76,23 +86,30 @@ class EngineResponder:
     ) -> None:
         self._loop.close()
 
-    def respond(self, asks: Sequence[Ask]) -> list[Answer]:
-        """Answer each prompt by itself, greedily."""
+    def respond(self, asks: Sequence[Ask], *, streams: int | None = None) -> list[Answer]:
+        """Answer each prompt by itself, greedily, in order and at most `streams` at a time."""
         machines: list[OutputMachine] = []
-        for number, ask in enumerate(asks):
-            prompt = self.text.render(ask.messages, ask.tools, ask.options)
-            machines.append(self.text.machine(prompt.initial, ask.tools))
-            self._loop.submit(self._submit(str(number), self.text.encode(prompt)))
-        events: list[list[OutputEvent]] = [[] for _ in machines]
-        while not self._loop.is_idle:
+        events: list[list[OutputEvent]] = [[] for _ in asks]
+        num_running = 0
+        while len(machines) < len(asks) or not self._loop.is_idle:
+            while len(machines) < len(asks) and (streams is None or num_running < streams):
+                ask = asks[len(machines)]
+                prompt = self.text.render(ask.messages, ask.tools, ask.options)
+                ids = self._encode(prompt)
+                self._loop.submit(self._submit(str(len(machines)), ids))
+                machines.append(self.text.machine(prompt.initial, ask.tools))
+                self.num_prompt_tokens += len(ids)
+                num_running += 1
             for told in self._loop.turn():
                 if isinstance(told, Failed):
                     raise GenerationFailed(told.message)
                 for tokens in told.sequences if isinstance(told, Step) else ():
                     number = int(tokens.request_id)
                     events[number] += machines[number].feed(tokens.token_ids)
+                    self.num_cached_tokens += tokens.cached_tokens
                     if tokens.finish is not None:
                         events[number] += machines[number].finish(tokens.finish)
+                        num_running -= 1
         return [answer_of(each) for each in events]
 
     def _submit(self, request_id: str, ids: list[int]) -> Submit:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
 from .ledger import PageLedger
@@ -46,15 +46,23 @@ class PageAllocator:
     """The pages of one pool. Asking for more than `num_free` is the caller's error."""
 
     def __init__(
-        self, num_pages: int, *, stamp: Callable[[Sequence[PageRef]], None] = lambda refs: None
+        self,
+        num_pages: int,
+        *,
+        stamp: Callable[[Sequence[PageRef]], None] = lambda refs: None,
+        handoffs: Iterator[int] | None = None,
     ) -> None:
-        """`stamp` learns of every tag before its page can be used, and of every page that is freed."""
+        """`stamp` learns of every tag before its page can be used, and of every page that is freed.
+
+        `handoffs` numbers hand-offs: one of all pools of a node, where they must not be confused.
+        """
         self._stamp = stamp
         self._ledger = PageLedger(num_pages)
         # the last is taken first: recently used pages are warm, untouched ones cost no memory
         self._free = [PageIndex(index) for index in reversed(range(num_pages))]
         self._generation = 0
         self._serials = count(1)
+        self._handoff_numbers = handoffs or count(1)
         self._leases: set[Lease] = set()
         self._shared: dict[PageIndex, SharedPage] = {}
         self._quiescing: deque[tuple[StepNumber, array[int]]] = deque()
@@ -125,7 +133,7 @@ class PageAllocator:
         """Begin to let a hand-off touch the lease's pages; `close_handoff` is its end."""
         assert lease in self._leases, "the lease has been released or transferred"
         assert lease not in self._handoffs, "the lease is already being handed off"
-        handoff = self._handoffs[lease] = HandoffId(next(self._serials))
+        handoff = self._handoffs[lease] = HandoffId(next(self._handoff_numbers))
         return handoff
 
     def close_handoff(self, handoff: HandoffId) -> None:

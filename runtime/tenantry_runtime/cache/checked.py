@@ -5,6 +5,7 @@ T rows (new tokens) of S sequences, L page-table columns.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,6 +20,30 @@ class Landing(Protocol):
 
         `slot_T` is what the ops were given, not what they should have been given.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendCount:
+    """Where one append op of a step counts the rows that it has written, on the device.
+
+    The last one adds the rows that all of them have written to their pages' fills.
+    """
+
+    landed_T: torch.Tensor
+    """int32: appends that have written each row."""
+    is_last: bool
+    fill_P: torch.Tensor
+    position_T: torch.Tensor
+    num_appends: int
+
+
+class CountsOnDevice(ABC):
+    """A landing whose appends count by themselves what they have written."""
+
+    @abstractmethod
+    def next_append(self) -> AppendCount:
+        """Return where the next append of the step counts; called once for each."""
         ...
 
 

@@ -178,10 +178,22 @@ class FaultInjector:
 class FaultyTracker(PageTags):
     """Loses the rows of chosen sequences between the check and the append, or writes them elsewhere."""
 
-    def __init__(self, num_pages: int, *, num_appends: int, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        num_pages: int,
+        *,
+        num_appends: int,
+        device: str = "cpu",
+        has_device_lengths: bool = False,
+    ) -> None:
         self._losing: set[int] = set()
         self._diverting: dict[int, PageIndex] = {}
-        super().__init__(num_pages, num_appends=num_appends, device=device)
+        super().__init__(
+            num_pages,
+            num_appends=num_appends,
+            device=device,
+            has_device_lengths=has_device_lengths,
+        )
 
     def lose(self, lease: Lease) -> None:
         """Let none of the lease's next rows be written."""

@@ -1,8 +1,10 @@
 """What works on pages: one table by op, row format and device.
 
-`models/attend.py` takes its functions from here and nowhere else, and reports of what the check of
-pages covers are made from `OPS`. A row format without an entry is not served. Where a decoder has
-compiled decode steps (`models/decode_step.py`), batches of one row per sequence go through those.
+`models/attend.py` and `models/device_attend.py` take their functions from here and nowhere else, and
+reports of what the check of pages covers are made from `ops_on`. A row format without an entry is
+not served. Where a decoder has compiled decode steps (`models/decode_step.py`), batches of one row
+per sequence go through those. What a GPU has is in `gpu_ops.py`, which imports Triton: asking for a
+GPU's ops is what loads it.
 
 | op | pages are | what |
 |---|---|---|
@@ -11,7 +13,11 @@ compiled decode steps (`models/decode_step.py`), batches of one row per sequence
 | decode attention | read | one query per sequence over its own latents |
 | index scores | read | one query per sequence over its own index keys |
 | decode step | read and written | all of the above of one row per sequence, in one call |
+| page attention | read | one or more queries per sequence over its own latents, lengths from the device |
+| sparse page attention | read | the same over the positions that were chosen for each query |
+| index choice | read | scores over a sequence's own index keys, and the best positions |
 | wire as ... | read | whole pages, latents or index keys, in the format that a hand-off sends |
+| wire digest | read | the digest of whole pages' bytes as they are kept |
 | ... of rows | not touched | over rows that were read |
 
 T rows, N heads, C cached values, J index heads, D index values, K positions, P pages.
@@ -21,19 +27,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, assert_never
 
 import torch
 
-from tenantry_kernels import fp8_rows, paged_mla, sparse_index
-from tenantry_kernels.choice import is_compiled
+from tenantry_kernels import choice, fp8_rows, page_check, page_digest, paged_mla, sparse_index
+from tenantry_kernels.choice import DeviceName, is_compiled
 from tenantry_kernels.cpu import fp8_ops, ops as cpu
 from tenantry_kernels.cpu.decode import DecodeStep
 from tenantry_runtime.errors import ConfigurationError
 
+from .checked import AppendCount
 from .formats import RowFormat, RowName
 
-DeviceName: TypeAlias = Literal["cpu", "cuda"]
 OpName: TypeAlias = Literal[
     "append",
     "read",
@@ -42,9 +48,13 @@ OpName: TypeAlias = Literal[
     "index read",
     "index scores",
     "decode step",
+    "page attention",
+    "sparse page attention",
+    "index choice",
     "wire as float32",
     "wire as bf16",
     "wire as fp8",
+    "wire digest",
     "decode attention of rows",
     "chunk attention of rows",
     "compiled chunk attention of rows",
@@ -117,6 +127,98 @@ class Wire(Protocol):
     def __call__(self, pool: torch.Tensor, page_P: torch.Tensor, /) -> torch.Tensor: ...
 
 
+class Digest(Protocol):
+    """Return int64 digests [P] of the pages at int64 [P] (`tenantry_kernels.page_digest`)."""
+
+    def __call__(self, pool: torch.Tensor, page_P: torch.Tensor, /) -> torch.Tensor: ...
+
+
+class CountedAppend(Protocol):
+    """Append, and count what has landed; rows whose slot no pool has are not written."""
+
+    def __call__(
+        self,
+        pool: torch.Tensor,
+        slot_T: torch.Tensor,
+        row_TC: torch.Tensor,
+        count: AppendCount | None = None,
+        /,
+    ) -> None: ...
+
+
+class PageAttention(Protocol):
+    """Return the latent sums [S, Q, N, L] of each sequence's last Q tokens; 0 for what sees nothing.
+
+    `num_splits`: into how many parts contexts are cut; None: as many as fill the device.
+    """
+
+    def __call__(
+        self,
+        q_SQNC: torch.Tensor,
+        pool: torch.Tensor,
+        page_table_SP: torch.Tensor,
+        read_len_S: torch.Tensor,
+        /,
+        *,
+        scale: float,
+        latent_dim: int,
+        num_splits: int | None,
+    ) -> torch.Tensor: ...
+
+
+class SparsePageAttention(Protocol):
+    """`PageAttention` over the positions chosen for each query [S, Q, K], of which -1 is nothing."""
+
+    def __call__(
+        self,
+        q_SQNC: torch.Tensor,
+        pool: torch.Tensor,
+        page_table_SP: torch.Tensor,
+        read_len_S: torch.Tensor,
+        chosen_SQK: torch.Tensor,
+        /,
+        *,
+        scale: float,
+        latent_dim: int,
+        num_splits: int | None,
+    ) -> torch.Tensor: ...
+
+
+class IndexChoice(Protocol):
+    """Return the int32 positions [S, Q, K] that score best for each query, ascending, then -1."""
+
+    def __call__(
+        self,
+        q_SQJD: torch.Tensor,
+        weight_SQJ: torch.Tensor,
+        pool: torch.Tensor,
+        page_table_SP: torch.Tensor,
+        read_len_S: torch.Tensor,
+        num_choices: int,
+        /,
+    ) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOps:
+    """What works on pages with lengths that only the device knows, so that no step waits for it."""
+
+    append: CountedAppend
+    attend: PageAttention
+    attend_chosen: SparsePageAttention
+    choose: IndexChoice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOps:
+    """The check of pages, and what keeps sequences that failed it off them."""
+
+    check: Callable[..., None]
+    """`page_check.check_pages`."""
+    mask: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+    """`page_check.mask_batch`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOps:
     """All that works on pages of one row format on one kind of device."""
@@ -131,6 +233,9 @@ class PageOps:
     """Compiled whole decode steps, which do all of the above but `read`; None: layer by layer."""
     wire: Mapping[RowName, Wire]
     """By the receiving member's format."""
+    digest: Digest
+    on_device: DeviceOps | None = None
+    """None: lengths must be known to the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +264,8 @@ def _read_fp8(pool: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
     return read(pool, slot)
 
 
-def _wire_as_kept(pool: torch.Tensor, page_P: torch.Tensor) -> torch.Tensor:
+def wire_as_kept(pool: torch.Tensor, page_P: torch.Tensor) -> torch.Tensor:
+    """`Wire` of rows that need no conversion."""
     return pool.index_select(0, page_P).flatten(1).view(torch.uint8)
 
 
@@ -167,41 +273,37 @@ def _wire_quantised(pool: torch.Tensor, page_P: torch.Tensor) -> torch.Tensor:
     return fp8_rows.pack_pages(pool.index_select(0, page_P))
 
 
-_PAGE_OPS: Mapping[tuple[RowName, DeviceName], PageOps] = {
-    ("float32", "cpu"): PageOps(
+def _digest(pool: torch.Tensor, page_P: torch.Tensor) -> torch.Tensor:
+    return page_digest.page_digests(pool.index_select(0, page_P))
+
+
+_CPU_OPS: Mapping[RowName, PageOps] = {
+    "float32": PageOps(
         append=paged_mla.append_rows,
         read=paged_mla.gather_rows,
         decode=cpu.decode_attention,
         scores=cpu.index_scores,
         step=DecodeStep.run,
-        wire={"float32": _wire_as_kept},
+        wire={"float32": wire_as_kept, "fp8": _wire_quantised},
+        digest=_digest,
     ),
-    ("bf16", "cpu"): PageOps(
+    "bf16": PageOps(
         append=paged_mla.append_rows,
         read=paged_mla.gather_rows,
         decode=cpu.decode_attention,
         scores=cpu.index_scores,
         step=DecodeStep.run,
-        wire={"bf16": _wire_as_kept, "fp8": _wire_quantised},
+        wire={"bf16": wire_as_kept, "fp8": _wire_quantised},
+        digest=_digest,
     ),
-    ("fp8", "cpu"): PageOps(
+    "fp8": PageOps(
         append=_append_fp8,
         read=_read_fp8,
         decode=fp8_ops.decode_attention,
         scores=fp8_ops.index_scores,
         step=DecodeStep.run,
-        wire={"fp8": _wire_as_kept},
-    ),
-    ("float32", "cuda"): PageOps(
-        append=paged_mla.append_rows, read=paged_mla.gather_rows, wire={"float32": _wire_as_kept}
-    ),
-    ("bf16", "cuda"): PageOps(
-        append=paged_mla.append_rows,
-        read=paged_mla.gather_rows,
-        wire={"bf16": _wire_as_kept, "fp8": _wire_quantised},
-    ),
-    ("fp8", "cuda"): PageOps(
-        append=fp8_rows.append_rows, read=fp8_rows.gather_rows, wire={"fp8": _wire_as_kept}
+        wire={"fp8": wire_as_kept},
+        digest=_digest,
     ),
 }
 
@@ -222,9 +324,12 @@ _ROW_OPS: Mapping[DeviceName, RowOps] = {
 }
 
 
+_CHECK_OPS = CheckOps(check=page_check.check_pages, mask=page_check.mask_batch)
+
+
 def page_ops(rows: RowFormat, device: torch.device) -> PageOps:
     """Return what works on such pages; raise ConfigurationError where nothing does."""
-    ops = _PAGE_OPS.get((rows.name, _kind(device)))
+    ops = _page_ops_on(device_kind(device)).get(rows.name)
     if ops is None:
         raise ConfigurationError(f"pages of {rows.name} are not served on {device.type!r}")
     return ops
@@ -232,16 +337,55 @@ def page_ops(rows: RowFormat, device: torch.device) -> PageOps:
 
 def row_ops(device: torch.device) -> RowOps:
     """Return what works on rows that were read; raise ConfigurationError where nothing does."""
-    return _ROW_OPS[_kind(device)]
+    return _ROW_OPS[device_kind(device)]
+
+
+def check_ops(device: torch.device) -> CheckOps:
+    """Return the check of pages as torch's operators; on a GPU as Triton's kernels."""
+    match device_kind(device):
+        case "cpu":
+            return _CHECK_OPS
+        case "cuda":
+            from .gpu_ops import CHECK_OPS
+
+            return CHECK_OPS
+        case other:
+            assert_never(other)
 
 
 def served_rows(device: torch.device) -> frozenset[RowName]:
     """Return the row formats that have ops on a device."""
-    return frozenset(name for name, kind in _PAGE_OPS if kind == _kind(device))
+    return frozenset(_page_ops_on(device_kind(device)))
 
 
-def _kind(device: torch.device) -> DeviceName:
-    match device.type:
+def ops_on(device: DeviceName) -> Mapping[OpKey, Op]:
+    """Return everything that page and row ops of a kind of device are, one by one."""
+    return {
+        key: op
+        for entries in (
+            *(_of_pages(rows, device, ops) for rows, ops in _page_ops_on(device).items()),
+            _of_rows(device, _ROW_OPS[device]),
+        )
+        for key, op in entries
+    }
+
+
+def _page_ops_on(device: DeviceName) -> Mapping[RowName, PageOps]:
+    match device:
+        case "cpu":
+            return _CPU_OPS
+        case "cuda":
+            # it imports Triton, which a node without a GPU does without
+            from .gpu_ops import PAGE_OPS
+
+            return PAGE_OPS
+        case other:
+            assert_never(other)
+
+
+def device_kind(device: torch.device) -> DeviceName:
+    """Return whose ops serve tensors on a device; raise ConfigurationError where nobody's do."""
+    match choice.kind_of(device):
         case "cpu" | "cuda" as kind:
             return kind
         case other:
@@ -249,17 +393,24 @@ def _kind(device: torch.device) -> DeviceName:
 
 
 def _of_pages(rows: RowName, device: DeviceName, ops: PageOps) -> Iterator[tuple[OpKey, Op]]:
+    on_device = ops.on_device
+    append = ops.append if on_device is None else on_device.append
     wires = {_WIRES[target]: function for target, function in ops.wire.items()}
     named: dict[OpName, Callable[..., Any] | None] = {
-        "append": ops.append,
+        "append": append,
         "read": ops.read,
         "decode attention": ops.decode,
-        "index append": ops.append,
+        "index append": append,
         "index read": ops.read,
         "index scores": ops.scores,
         "decode step": ops.step,
+        "wire digest": ops.digest,
         **wires,
     }
+    if on_device is not None:
+        named["page attention"] = on_device.attend
+        named["sparse page attention"] = on_device.attend_chosen
+        named["index choice"] = on_device.choose
     for name, function in named.items():
         if function is not None:
             yield OpKey(name, rows, device), Op(function, touches_pages=True)
@@ -283,13 +434,3 @@ _WIRES: Mapping[RowName, OpName] = {
     "bf16": "wire as bf16",
     "fp8": "wire as fp8",
 }
-
-OPS: Mapping[OpKey, Op] = {
-    key: op
-    for entries in (
-        *(_of_pages(rows, device, ops) for (rows, device), ops in _PAGE_OPS.items()),
-        *(_of_rows(device, ops) for device, ops in _ROW_OPS.items()),
-    )
-    for key, op in entries
-}
-"""Everything that page and row ops are, one by one."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from .owners import OwnerSlot
 from .pages import Lease
 
@@ -25,12 +23,3 @@ class PageBatch:
     """Positions `start:read_len` are written, `0:read_len` read."""
     first_page_S: Sequence[int] | None = None
     """Logical pages before it are neither read nor written; None: all are read."""
-
-
-def positions(start_S: Sequence[int], end_S: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each row of `start:end` of all sequences its sequence and its position, int64."""
-    start = np.asarray(start_S, dtype=np.int64)
-    count = np.asarray(end_S, dtype=np.int64) - start
-    sequence_T = np.repeat(np.arange(len(start)), count)
-    first_row_S = np.cumsum(count) - count
-    return sequence_T, np.arange(len(sequence_T)) + (start - first_row_S)[sequence_T]

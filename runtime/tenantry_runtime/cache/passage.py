@@ -19,8 +19,10 @@ from tenantry_kernels.page_check import check_pages, mask_batch
 from tenantry_kernels.page_fill import land_rows
 from tenantry_runtime.core import PAGE_TOKENS
 
-from .page_batch import PageBatch, positions
+from .page_batch import PageBatch
 from .pages import NOBODY_TAG
+from .positions import positions
+from .words import to_device
 
 if HAS_COMPILER:
     from tenantry_kernels.cpu import page_check as compiled
@@ -64,8 +66,7 @@ class TagArrays:
 
     def stamp(self, indices: Sequence[int], tags: Sequence[int]) -> None:
         """Give pages new tags and nothing written, after all that was launched before."""
-        word_2N = torch.tensor([indices, tags], dtype=torch.int64)
-        index_N, tag_N = word_2N.to(self.tag_P.device, non_blocking=True)
+        index_N, tag_N = to_device(np.array([indices, tags], np.int64), self.tag_P.device)
         self.tag_P[index_N] = tag_N
         self.fill_P[index_N] = 0
 
@@ -244,5 +245,4 @@ class TorchPassage(Passage):
         return table_SL, expected_SL
 
     def _words(self, host: object) -> torch.Tensor:
-        words = torch.from_numpy(np.asarray(host, np.int64))
-        return words.to(self._arrays.tag_P.device, non_blocking=True)
+        return to_device(np.asarray(host, np.int64), self._arrays.tag_P.device)

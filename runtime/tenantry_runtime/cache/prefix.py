@@ -18,6 +18,7 @@ from .allocator import PageAllocator
 from .owners import OwnerSlot, OwnerSlots
 from .pages import Lease
 from .prefix_audit import findings_of
+from .prefix_journal import PrefixJournal
 from .prefix_tree import Insertion, PrefixTree
 
 MAX_TREES = 1 << 12
@@ -60,6 +61,8 @@ class PrefixTrees:
     def __init__(self, *, pool: PageAllocator, owners: OwnerSlots) -> None:
         self._pool = pool
         self._owners = owners
+        self.journal = PrefixJournal()
+        """What has come and gone, for routing."""
         self._trees: dict[str, PrefixTree] = {}
         self._dropped: set[PrefixTree] = set()
         self._num_inserted = 0
@@ -112,6 +115,10 @@ class PrefixTrees:
                 self._forget(tree)
         self._num_inserted += insertion.num_inserted
         return insertion
+
+    def keys(self) -> list[int]:
+        """Return the key of every page that can be found (`prefix_keys.py`). O(pages)."""
+        return [node.key for tree in self._trees.values() for node in tree.nodes()]
 
     def evict(self, num_pages: int) -> int:
         """Retire up to `num_pages` pages that nobody reads; return how many were retired.
@@ -171,6 +178,7 @@ class PrefixTrees:
             owner=self._owners.acquire(tenant),
             pool=self._pool,
             emptied=self._forget,
+            journal=self.journal,
         )
         self._trees[tenant] = tree
         return tree

@@ -20,6 +20,8 @@ from tenantry_runtime.core import PAGE_TOKENS
 from .allocator import PageAllocator
 from .owners import OwnerSlot
 from .pages import Lease, PageRef, PageState, SharedPage, StepNumber
+from .prefix_journal import PrefixJournal
+from .prefix_keys import next_key, root_key, token_bytes
 from .prefix_order import RecencyOrder
 
 PAGE_KEY_BYTES = PAGE_TOKENS * array("i").itemsize
@@ -38,7 +40,7 @@ class Insertion:
 class PrefixNode(SharedPage):
     """A page in its tree, below the page of the tokens before it."""
 
-    __slots__ = ("children", "last_use", "parent", "tokens", "tree")
+    __slots__ = ("children", "key", "last_use", "parent", "tokens", "tree")
 
     def __init__(
         self, tree: PrefixTree, parent: PrefixNode | None, tokens: bytes, ref: PageRef
@@ -49,6 +51,9 @@ class PrefixNode(SharedPage):
         self.parent = parent
         """None for the first page of a prompt."""
         self.tokens = tokens
+        before = tree.root_key if parent is None else parent.key
+        self.key: int = next_key(before, token_bytes(array("i", tokens)))
+        """What routing knows the page by."""
         self.children: dict[bytes, PrefixNode] = {}
         self.last_use = 0
         """When its last reader left, by the tree's count of such events."""
@@ -72,8 +77,10 @@ class PrefixTree:
         owner: OwnerSlot,
         pool: PageAllocator,
         emptied: Callable[[PrefixTree], None],
+        journal: PrefixJournal | None = None,
     ) -> None:
         """`emptied` is called whenever the last page has left the tree."""
+        self.root_key = root_key(tenant)
         self.tenant = tenant
         self.owner = owner
         self.children: dict[bytes, PrefixNode] = {}
@@ -85,6 +92,7 @@ class PrefixTree:
         self.is_dropped = False
         self._pool = pool
         self._emptied = emptied
+        self._journal = PrefixJournal() if journal is None else journal
         self._num_uses = 0
 
     @property
@@ -114,6 +122,7 @@ class PrefixTree:
         self._pool.share(lease, len(known), fresh)
         for node in fresh:
             self._siblings(node)[node.tokens] = node
+            self._journal.add(node.key)
         self.num_pages += len(fresh)
         if fresh and known:
             self.evictable.discard(known[-1])
@@ -123,6 +132,14 @@ class PrefixTree:
                 i for i, node in enumerate(known) if node.ref.index != lease.indices[i]
             ),
         )
+
+    def nodes(self) -> Iterator[PrefixNode]:
+        """Yield every page, parents before their children."""
+        pending = list(self.children.values())
+        while pending:
+            node = pending.pop()
+            yield node
+            pending.extend(node.children.values())
 
     def evict(self, num_pages: int) -> int:
         """Retire up to `num_pages` leaves that nobody reads; return how many there were."""
@@ -134,6 +151,8 @@ class PrefixTree:
 
     def drop(self) -> None:
         """Take no more insertions; retire what nobody reads now, and the rest as readers leave."""
+        for node in self.nodes():
+            self._journal.remove(node.key)
         self.is_dropped = True
         self.evict(self.num_pages)
 
@@ -192,6 +211,8 @@ class PrefixTree:
 
     def _remove(self, node: PrefixNode) -> None:
         del self._siblings(node)[node.tokens]
+        if not self.is_dropped:
+            self._journal.remove(node.key)
         self.num_pages -= 1
         self._pool.retire(node)
         if node.parent is not None:

@@ -32,11 +32,17 @@ class PushedPage:
 class Reservation:
     """Fresh pages of one sequence; its lease is the sequence's, whatever becomes of the hand-off."""
 
-    def __init__(self, pool: PageAllocator, owner: OwnerSlot, num_pages: int) -> None:
+    def __init__(self, lease: Lease, owner: OwnerSlot, *, first_page: int = 0) -> None:
+        """Let a hand-off write the lease's pages from `first_page` on; those before are shared."""
         self.owner = owner
         """The request's."""
-        self.lease: Lease = pool.reserve(owner, num_pages)
-        self.handoff = pool.open_handoff(self.lease)
+        self.lease = lease
+        self.first_page = first_page
+        self.handoff = lease.pool.open_handoff(lease)
+
+    @classmethod
+    def fresh(cls, pool: PageAllocator, owner: OwnerSlot, num_pages: int) -> Reservation:
+        return cls(pool.reserve(owner, num_pages), owner)
 
     @property
     def is_open(self) -> bool:
@@ -54,7 +60,7 @@ class Reservation:
         for page in pushed:
             if page.handoff != self.handoff or not self.is_open:
                 raise CacheIntegrityError(f"page {page.logical_page} came after its hand-off ended")
-            if not 0 <= page.logical_page < len(self.lease):
+            if not self.first_page <= page.logical_page < len(self.lease):
                 raise CacheIntegrityError(f"page {page.logical_page} is not reserved")
             if page.ref != self.lease.ref(page.logical_page):
                 raise CacheIntegrityError(f"page {page.logical_page} is not the reserved one")

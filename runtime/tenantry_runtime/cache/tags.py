@@ -16,9 +16,12 @@ from tenantry_kernels.choice import HAS_COMPILER
 from tenantry_runtime.core import PAGE_TOKENS
 
 from .checked import CheckedBatch
-from .page_batch import PageBatch, positions
+from .device_pages import DevicePages, send_pages
+from .device_passage import DevicePassage, unchecked
+from .page_batch import PageBatch
 from .pages import Lease, PageIndex, PageRef, Tag
 from .passage import CompiledPassage, Passage, TagArrays, TorchPassage
+from .positions import positions
 
 
 class Tracker(Protocol):
@@ -50,18 +53,35 @@ class Tracker(Protocol):
         ...
 
 
+class DeviceTracker(Tracker, Protocol):
+    """Checks pages that are on the device already; nothing here waits for it."""
+
+    def admit(self, pages: DevicePages, read_len_S: tuple[int, ...]) -> CheckedBatch:
+        """As `check`. `read_len_S`: bounds of what sequences read, as the host knows them."""
+        ...
+
+    def settle(self, checked: CheckedBatch) -> torch.Tensor:
+        """`confirm`; return the fault word of each sequence [S], 0 where all is well."""
+        ...
+
+
 class NoTags:
     """Checks nothing, for a deployment that turns the check off."""
 
     is_checking = False
 
-    def __init__(self, device: str = "cpu") -> None:
+    def __init__(self, device: str = "cpu", *, has_device_lengths: bool = False) -> None:
         self._device = device
+        self._has_device_lengths = has_device_lengths
 
     def stamp(self, refs: Sequence[PageRef]) -> None:
         pass
 
     def check(self, pages: PageBatch) -> CheckedBatch:
+        if self._has_device_lengths:
+            return self.admit(
+                send_pages(pages, torch.device(self._device)), tuple(pages.read_len_S)
+            )
         return CheckedBatch(
             page_table_SL=self._on_device(table_SL := _page_table(pages.leases_S)),
             read_len_S=tuple(pages.read_len_S),
@@ -73,6 +93,13 @@ class NoTags:
 
     def faults(self, checked: CheckedBatch) -> tuple[int, ...]:
         return (0,) * len(checked.read_len_S)
+
+    def admit(self, pages: DevicePages, read_len_S: tuple[int, ...]) -> CheckedBatch:
+        return unchecked(pages, read_len_S)
+
+    def settle(self, checked: CheckedBatch) -> torch.Tensor:
+        assert checked.device_len_S is not None, "the batch was not admitted on the device"
+        return torch.zeros_like(checked.device_len_S)
 
     def differing(self, tags: Sequence[Tag]) -> list[PageIndex]:
         return []
@@ -96,7 +123,8 @@ class PageTags:
     ) -> None:
         """`num_appends`: append ops of one step, all of which must have written a row.
 
-        `has_device_lengths`: the ops read `device_len_S`, so that nothing waits for the device.
+        `has_device_lengths`: the ops read `device_len_S` and count what they append, so that nothing
+        waits for the device.
         """
         self.arrays = TagArrays.allocate(num_pages, device=device)
         self.num_appends = num_appends
@@ -113,16 +141,21 @@ class PageTags:
         self.arrays.stamp([ref.index for ref in refs], [ref.tag for ref in refs])
 
     def check(self, pages: PageBatch) -> CheckedBatch:
+        if self._has_device_lengths:
+            device_pages = send_pages(pages, self.arrays.tag_P.device)
+            return self.admit(device_pages, tuple(pages.read_len_S))
         passage = self._passage(self.arrays, pages, self.num_appends)
-        # the host asks for a device's own lengths only where ops cannot read them there
-        host_len_S = pages.read_len_S if self._has_device_lengths else passage.len_S.tolist()
-        return CheckedBatch(
-            page_table_SL=passage.table_SL,
-            read_len_S=tuple(host_len_S),
-            write_slot_T=passage.slot_T,
-            device_len_S=passage.device_len_S,
-            landing=passage,
-        )
+        # the ops cannot read lengths on a device, so the host asks it
+        return _checked(passage, tuple(passage.len_S.tolist()))
+
+    def admit(self, pages: DevicePages, read_len_S: tuple[int, ...]) -> CheckedBatch:
+        return _checked(DevicePassage(self.arrays, pages, self.num_appends), read_len_S)
+
+    def settle(self, checked: CheckedBatch) -> torch.Tensor:
+        passage = _passage_of(checked)
+        passage.confirm()
+        assert isinstance(passage.fault_S, torch.Tensor)
+        return passage.fault_S
 
     def confirm(self, checked: CheckedBatch) -> torch.Tensor:
         return _passage_of(checked).confirm()
@@ -133,6 +166,16 @@ class PageTags:
     def differing(self, tags: Sequence[Tag]) -> list[PageIndex]:
         actual = self.arrays.tag_P[:-1].cpu().numpy()
         return [PageIndex(index) for index in np.flatnonzero(actual != np.array(tags)).tolist()]
+
+
+def _checked(passage: Passage, read_len_S: tuple[int, ...]) -> CheckedBatch:
+    return CheckedBatch(
+        page_table_SL=passage.table_SL,
+        read_len_S=read_len_S,
+        write_slot_T=passage.slot_T,
+        device_len_S=passage.device_len_S,
+        landing=passage,
+    )
 
 
 def _passage_of(checked: CheckedBatch) -> Passage:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from tenantry import AsyncAI, TenantryError
 from tenantry.credentials import Credentials
 from tenantry_runtime.catalog import CatalogEntry
+from tenantry_runtime.supervisor.console import Console
 
-from .console import QUESTION, Console, short_name
+from .console import QUESTION, short_name
 
 
 async def show_demo(

@@ -1,43 +1,32 @@
-"""Starts node and edge, waits until they serve, and ends them with itself."""
+"""Generates the deployment of one machine, serves it, and ends it with itself."""
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import anyio
-import msgspec
 
 from tenantry.credentials import credentials_path
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import CatalogEntry, load_catalog
+from tenantry_runtime.deployment import Deployment, load_deployment, to_toml
+from tenantry_runtime.deployment.plan import EDGE
 from tenantry_runtime.errors import ConfigurationError
-from tenantry_runtime.pool.loop_link import how_it_ended
+from tenantry_runtime.supervisor.address import Address
+from tenantry_runtime.supervisor.console import Console
+from tenantry_runtime.supervisor.parts import Modules, write_parts
+from tenantry_runtime.supervisor.readiness import until_ready
+from tenantry_runtime.supervisor.serve import SLOW_START_S
+from tenantry_runtime.supervisor.state import StateDirectory, claim
+from tenantry_runtime.supervisor.supervise import supervise
 
-from .address import Address
-from .children import Child, start_child
-from .console import Console
-from .readiness import until_ready
-from .state import StateDirectory, claim
+from .console import say_ready, say_starting, say_still_starting
+from .generate import COMMENT, ONE_NODE, POOLS, one_machine
 
-EDGE_GRACE_S = 1.0
-"""How long the edge lets connections close after Ctrl-C; less than a child has before it is killed."""
-
-SLOW_START_S = 15.0
-"""After which a word is due; large checkpoints take minutes."""
-
-
-class Settings(NamedTuple):
-    address: Address
-    catalog: Path | None
-    entries: tuple[CatalogEntry, ...]
-    cache: CacheName
-    wants_demo: bool
+FILE = "deployment.toml"
 
 
 def serve(
@@ -47,21 +36,34 @@ def serve(
     state_dir: Path = Path(".tenantry"),
     catalog: Path | None = None,
     cache: CacheName = "bf16",
+    pools: bool = False,
     demo: bool = False,
 ) -> int:
     """Serve the catalog's models on this machine until a signal; return the exit code.
 
     Says on standard output what it does, and on standard error why it cannot. `cache` is the format
-    of the models' pages. `demo` asks every model one question after the start.
+    of the models' pages; with `pools` each phase is a node of its own. `demo` asks every model one
+    question after the start.
     """
     console = Console(out=sys.stdout, errors=sys.stderr)
     try:
         address = Address(host, port)
         address.check_free()
-        entries = load_catalog(catalog).entries
-        with claim(state_dir) as state:
-            settings = Settings(address, catalog, entries, cache, demo)
-            return anyio.run(_serve, settings, state, console)
+        models = load_catalog(catalog)
+        with claim(state_dir, (EDGE, *(POOLS if pools else ONE_NODE))) as state:
+            file = one_machine(
+                catalog=models,
+                catalog_file=catalog,
+                address=address,
+                state_dir=state.path,
+                cache=cache,
+                has_pools=pools,
+                socket=state.socket,
+            )
+            path = state.run / FILE
+            path.write_text(to_toml(file, comment=COMMENT))
+            serving = _Serving(load_deployment(path), state, console, demo)
+            return anyio.run(serving.run)
     except ConfigurationError as error:
         console.error(str(error))
         return 1
@@ -70,119 +72,65 @@ def serve(
         return 0
 
 
-async def _serve(settings: Settings, state: StateDirectory, console: Console) -> int:
-    started_s = time.monotonic()
-    console.starting(settings.entries, state.path)
-    with anyio.open_signal_receiver(*_stop_signals()) as signals:
-        async with _children(settings, state) as children:
-            exit_codes: list[int] = []
-            async with anyio.create_task_group() as tasks:
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    deployment: Deployment
+    state: StateDirectory
+    console: Console
+    wants_demo: bool
 
-                async def first_to_end(cause: Callable[[], Awaitable[int]]) -> None:
-                    exit_codes.append(await cause())
-                    tasks.cancel_scope.cancel()
+    @property
+    def address(self) -> Address:
+        return Address(self.deployment.edge.part.host, self.deployment.edge.part.port)
 
-                async def a_signal() -> int:
-                    async for _ in signals:
-                        break
-                    return 0
+    @property
+    def entries(self) -> tuple[CatalogEntry, ...]:
+        return self.deployment.catalog.entries
 
-                tasks.start_soon(first_to_end, a_signal)
-                for child in children:
-                    tasks.start_soon(first_to_end, lambda child=child: _death(child, console))
-                tasks.start_soon(
-                    first_to_end, lambda: _welcome(settings, state, console, started_s)
-                )
-            console.line("Stopping")
-            # both at once; each is waited for on leaving its context
-            for child in children:
-                child.terminate()
-    return exit_codes[0]
-
-
-@asynccontextmanager
-async def _children(
-    settings: Settings, state: StateDirectory
-) -> AsyncIterator[tuple[Child, Child]]:
-    address = f"unix:{state.node_socket}"
-    models = [{"id": entry.id, "directory": entry.directory} for entry in settings.entries]
-    engine = {"models": models, "cache": settings.cache}
-    node = _written(state, "node", {"address": address, "engine": engine})
-    edge = _written(
-        state,
-        "edge",
-        {
-            "host": settings.address.host,
-            "port": settings.address.port,
-            "nodes": [address],
-            "state_dir": str(state.path),
-            "catalog": None if settings.catalog is None else str(settings.catalog.absolute()),
-            "grace_s": EDGE_GRACE_S,
-        },
-    )
-    async with (
-        start_child("node", "tenantry_runtime.pool", str(node), log=state.log("node")) as first,
-        start_child("edge", "tenantry_runtime.edge", str(edge), log=state.log("edge")) as second,
-    ):
-        yield first, second
-
-
-def _stop_signals() -> list[signal.Signals]:
-    stop = [signal.SIGINT, signal.SIGTERM]
-    # ignored under nohup, where closing the terminal must not end anything
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        stop.append(signal.SIGHUP)
-    return stop
-
-
-def _written(state: StateDirectory, name: str, config: object) -> Path:
-    path = state.run / f"{name}.json"
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(config)))
-    return path
-
-
-async def _death(child: Child, console: Console) -> int:
-    """Wait until a child ends by itself, which is an error."""
-    code = await child.process.wait()
-    console.died(child.name, how_it_ended(code), child.log, child.log_tail())
-    return 1
-
-
-async def _welcome(
-    settings: Settings, state: StateDirectory, console: Console, started_s: float
-) -> int:
-    """Say what is served once it is, and wait; return only when that is impossible."""
-    # loaded while the children start: they take a second, which the first answer would wait for
-    from .access import ACCOUNT, grant_access
-    from .demo import show_demo
-
-    curl_config = state.run / "curl.conf"
-    credentials_file = credentials_path()
-    try:
-        credentials = await grant_access(
-            state_dir=state.path,
-            base_url=f"{settings.address.url}/client/v4",
-            credentials_file=credentials_file,
-            curl_config=curl_config,
+    async def run(self) -> int:
+        started_s = time.monotonic()
+        say_starting(self.console, self.entries, self.state.path)
+        parts = write_parts(self.deployment, self.deployment.part_names, self.state, Modules())
+        return await supervise(
+            parts, self.state, self.console, welcome=lambda: self._welcome(started_s)
         )
-    except ConfigurationError as error:
-        console.error(str(error))
-        return 1
 
-    with anyio.move_on_after(SLOW_START_S) as slowness:
-        await until_ready(settings.address)
-    if slowness.cancelled_caught:
-        console.still_starting(state.log("node"))
-        await until_ready(settings.address)
-    console.ready(
-        entries=settings.entries,
-        address=settings.address,
-        account=ACCOUNT,
-        credentials=credentials_file,
-        curl_config=curl_config,
-        took_s=time.monotonic() - started_s,
-    )
-    if settings.wants_demo:
-        await show_demo(console, settings.entries, credentials)
-    await anyio.sleep_forever()
-    raise AssertionError("unreachable")
+    async def _welcome(self, started_s: float) -> bool:
+        """Say what is served once it is; False when that is impossible."""
+        # loaded while the children start: they take a second, which the first answer would wait for
+        from tenantry_runtime.supervisor.access import ACCOUNT, grant_access
+
+        from .demo import show_demo
+
+        curl_config = self.state.run / "curl.conf"
+        credentials_file = credentials_path()
+        try:
+            credentials = await grant_access(
+                state_dir=self.state.path,
+                base_url=f"{self.address.url}/client/v4",
+                credentials_file=credentials_file,
+                curl_config=curl_config,
+            )
+        except ConfigurationError as error:
+            self.console.error(str(error))
+            return False
+
+        with anyio.move_on_after(SLOW_START_S) as slowness:
+            await until_ready(self.address)
+        if slowness.cancelled_caught:
+            nodes = [node.name for node in self.deployment.nodes]
+            logs = [self.state.log(name) for name in nodes]
+            say_still_starting(self.console, nodes, logs)
+            await until_ready(self.address)
+        say_ready(
+            self.console,
+            entries=self.entries,
+            address=self.address,
+            account=ACCOUNT,
+            credentials=credentials_file,
+            curl_config=curl_config,
+            took_s=time.monotonic() - started_s,
+        )
+        if self.wants_demo:
+            await show_demo(self.console, self.entries, credentials)
+        return True

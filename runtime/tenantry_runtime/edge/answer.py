@@ -52,8 +52,10 @@ class Answer:
     def take(self, tokens: SequenceTokens) -> list[Event]:
         """Take a step's tokens and return what is now certain, with `Finish` if that is all."""
         assert self.reason is None, "an answer that is whole takes no tokens"
+        if not self._completion_tokens:
+            # what comes later is of a prompt that was submitted again
+            self._cached_tokens = tokens.cached_tokens
         self._completion_tokens += len(tokens.token_ids)
-        self._cached_tokens = max(self._cached_tokens, tokens.cached_tokens)
         self.timings = tokens.timings
         events, is_stopped = self._stop.feed(self._machine.feed(tokens.token_ids))
         if not is_stopped and tokens.finish is not None:

@@ -9,6 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.pool.liveness import Liveness
+from tenantry_runtime.pool.tls import TlsFiles
 
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
 Number: TypeAlias = Annotated[int, Meta(ge=1)]
@@ -24,11 +26,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     body_timeout_s: Seconds = 60.0
     """From the headers to the end of the body."""
     request_timeout_s: Seconds = 600.0
-    """From the parsed request to its whole answer; streams have no such limit."""
+    """From the parsed request to its whole answer, or to the first event of a stream."""
     keep_alive_s: Seconds = 15.0
     """A stream that is silent for so long carries a comment, for the sake of proxies and clients."""
     stall_timeout_s: Seconds = 60.0
     """A client that takes nothing of a stream for so long is given up."""
+
+
+class EdgeNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A node that is reached over TLS."""
+
+    address: str
+    """`host:port`"""
+    tls: TlsFiles | None = None
 
 
 class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,8 +47,11 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8787
     """0: any free one, which the log names."""
-    nodes: Annotated[tuple[str, ...], Meta(min_length=1)]
-    """Addresses: `unix:/path/node.sock` or `host:port`."""
+    nodes: Annotated[tuple[str | EdgeNode, ...], Meta(min_length=1)]
+    """Addresses, `unix:/path/node.sock` or `host:port`, or what else there is to say of a node."""
+    liveness: Liveness = Liveness()
+    show_routing: bool = False
+    """Say in headers which members served a request, and how much of it they had cached."""
     state_dir: str
     """Where the store lies."""
     catalog: str | None = None
@@ -64,4 +77,14 @@ def read_config(path: Path) -> EdgeConfig:
         config,
         state_dir=str(folder / config.state_dir),
         catalog=None if config.catalog is None else str(folder / config.catalog),
+        nodes=tuple(_absolute(node, folder) for node in config.nodes),
     )
+
+
+def _absolute(node: str | EdgeNode, folder: Path) -> EdgeNode:
+    if isinstance(node, str):
+        return EdgeNode(address=node)
+    if node.tls is None:
+        return node
+    files = {name: str(folder / path) for name, path in msgspec.structs.asdict(node.tls).items()}
+    return EdgeNode(address=node.address, tls=TlsFiles(**files))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import anyio
 
+from tenantry_runtime.cache.prefix_keys import page_keys
 from tenantry_runtime.core import Event, GenerateRequest, Message, RequestId, TenantId
-from tenantry_runtime.errors import ContextExceeded, GenerationFailed
-from tenantry_runtime.pool.messages import Submit
+from tenantry_runtime.errors import ContextExceeded
+from tenantry_runtime.pool.messages import SequenceTokens, Submit
+from tenantry_runtime.routing.placement import Asked
 from tenantry_runtime.telemetry import RequestSpan
 from tenantry_runtime.text import OutputState
 
@@ -18,6 +21,8 @@ from .answer import Answer
 from .nodes import Nodes
 from .off_loop import off_loop
 from .offer import Offer
+from .sequence import RequestSequence
+from .trail import Trail
 
 Emit = Callable[[Sequence[Event]], Awaitable[None]]
 
@@ -25,11 +30,13 @@ Emit = Callable[[Sequence[Event]], Awaitable[None]]
 class Tokenized(NamedTuple):
     token_ids: list[int]
     initial: OutputState
+    keys: list[int]
+    """Of its full pages, where routing asks for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One request. What it holds, the node's sequence, is held inside `run` alone."""
+    """One request. What it holds, its sequences on nodes, is held inside `run` alone."""
 
     request: GenerateRequest
     body_bytes: int
@@ -41,52 +48,74 @@ class Generation:
     span: RequestSpan
     threads: anyio.CapacityLimiter
     """For requests that are too long for the event loop."""
+    trail: Trail = field(default_factory=Trail)
+    """Kept up to date."""
 
     async def run(self, emit: Emit, *, response_id: str) -> Sequence[Event]:
         """Generate the answer and emit its events; return the last, which end in `Finish`.
 
-        The last are left to the caller so that it sends them when nothing of the node is held any
+        The last are left to the caller so that it sends them when nothing of the nodes is held any
         more. Leaving this in any way, by an error, a cancellation or a stop string, cancels the
-        sequence on the node. A slow `emit` holds back this request alone.
+        sequence where it runs. A slow `emit` holds back this request alone.
         """
-        node, node_context = self.nodes.place(self.request.model)
+        self.nodes.require(self.request.model)
         with self.span.tokenizing():
-            prompt = await off_loop(
-                self._render_and_encode, num_bytes=self.body_bytes, limiter=self.threads
-            )
+            prompt = await off_loop(self._tokenize, num_bytes=self.body_bytes, limiter=self.threads)
         answer = Answer(
             self.offer.text.machine(prompt.initial, self.request.tools),
             stop=self.request.sampling.stop,
             prompt_tokens=len(prompt.token_ids),
         )
-        context_tokens = min(node_context, self.offer.context_tokens)
-        submit = self._submit(prompt.token_ids, context_tokens)
-        events: list[Event] = []
+        sequence = RequestSequence(
+            self.nodes,
+            self._asked(prompt),
+            submit=partial(self._submit, prompt.token_ids),
+            trail=self.trail,
+        )
+        last: list[Event] = []
+
+        async def take(tokens: SequenceTokens) -> bool:
+            events = answer.take(tokens)
+            if answer.reason is not None:
+                last.extend(events)
+                return True
+            if events:
+                await emit(events)
+            return False
+
         try:
-            async with node.generate(submit) as steps:
-                async for tokens in steps:
-                    events = answer.take(tokens)
-                    if answer.reason is not None:
-                        break
-                    if events:
-                        await emit(events)
+            await sequence.run(take)
         finally:
             self.span.used(answer.usage)
-        if answer.reason is None:
-            raise GenerationFailed("the node ended the sequence without saying why")
+        assert answer.reason is not None
         self.span.finished(answer.reason, response_id=response_id, timings=answer.timings)
-        return events
+        return last
 
-    def _render_and_encode(self) -> Tokenized:
+    def _tokenize(self) -> Tokenized:
         request, text = self.request, self.offer.text
         messages = request.messages
         if request.prompt is not None:
             messages = (Message(role="user", content=request.prompt),)
         rendered = text.render(messages, request.tools, request.options)
-        return Tokenized(text.encode(rendered), rendered.initial)
+        token_ids = text.encode(rendered)
+        keys: list[int] = []
+        if self.nodes.router.wants_keys(request.model):
+            keys = page_keys(self.tenant, token_ids)
+        return Tokenized(token_ids, rendered.initial, keys)
 
-    def _submit(self, token_ids: list[int], context_tokens: int) -> Submit:
+    def _asked(self, prompt: Tokenized) -> Asked:
+        return Asked(
+            tenant=self.tenant,
+            model=self.request.model,
+            num_tokens=len(prompt.token_ids),
+            max_tokens=self.request.sampling.max_tokens,
+            session=self.request.session,
+            keys=prompt.keys,
+        )
+
+    def _submit(self, token_ids: list[int], member_context: int) -> Submit:
         """Fit the answer into the context; raise `ContextExceeded` where it does not."""
+        context_tokens = min(member_context, self.offer.context_tokens)
         sampling = self.request.sampling
         room = context_tokens - len(token_ids)
         wanted = max(1, room) if sampling.max_tokens is None else sampling.max_tokens

@@ -1,52 +1,107 @@
-"""The nodes that this edge knows, and which of them serves a model."""
+"""The nodes that this edge knows, and the router that chooses among their members."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
 
-from tenantry_runtime.core import Phase
 from tenantry_runtime.errors import NodeUnavailable
 from tenantry_runtime.pool.interface import TokenSource
+from tenantry_runtime.pool.messages import NodeDescription, NodeStatistics, PrefixChanges
+from tenantry_runtime.pool.pairing import differences
+from tenantry_runtime.routing.member import MemberId
+from tenantry_runtime.routing.placement import Asked, Placement
+from tenantry_runtime.routing.router import Router
 
-PHASES: tuple[Phase, ...] = ("prefill", "decode")
-
-
-class Placement(NamedTuple):
-    """Where a sequence runs, and how long it may become there."""
-
-    node: TokenSource
-    context_tokens: int
+_log = logging.getLogger(__name__)
 
 
 class Nodes:
-    """Picks the first healthy node that hosts a model in both phases."""
+    """Keeps the router up to date. A `NodeObserver`: clients tell it what their nodes say."""
 
-    def __init__(self, nodes: Sequence[TokenSource]) -> None:
-        self._nodes = tuple(nodes)
+    def __init__(
+        self,
+        nodes: Iterable[TokenSource] = (),
+        *,
+        router: Router | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.router = router or Router(differences=differences)
+        self._clock = clock
+        self._nodes: dict[str, TokenSource] = {}
+        self._known: dict[str, NodeDescription] = {}
+        for node in nodes:
+            self.add(node)
 
     @property
     def all(self) -> tuple[TokenSource, ...]:
-        return self._nodes
+        return tuple(self._nodes.values())
 
-    def place(self, model: str) -> Placement:
-        """Choose a node; raise `NodeUnavailable` if none is healthy and serves the model."""
-        for node in self._nodes:
-            if node.is_healthy and (context_tokens := _context(node, model)) is not None:
-                return Placement(node, context_tokens)
-        raise NodeUnavailable(model)
+    @property
+    def now_s(self) -> float:
+        """The time that the router goes by."""
+        return self._clock()
+
+    def add(self, node: TokenSource) -> None:
+        """Know one more node. It need not be there yet."""
+        assert node.address not in self._nodes, f"two nodes at {node.address}"
+        self._nodes[node.address] = node
+
+    def at(self, member: MemberId) -> TokenSource:
+        """Return the node that a member is on."""
+        return self._nodes[member.node]
 
     def can_serve(self, model: str) -> bool:
-        """Whether `place` would find a node now."""
+        """Whether `place` would find members now."""
+        self._look()
+        return self.router.can_serve(model, self.now_s)
+
+    def require(self, model: str) -> None:
+        """Raise `NodeUnavailable` unless the model can be served."""
+        if not self.can_serve(model):
+            raise NodeUnavailable(model)
+
+    def place(self, asked: Asked, *, avoid: Collection[MemberId] = ()) -> Placement:
+        """Choose where a request is prefilled, as `Router.prefill` does."""
+        self._look()
+        return self.router.prefill(asked, self.now_s, avoid=avoid)
+
+    def place_decode(self, placement: Placement, *, avoid: Collection[MemberId] = ()) -> MemberId:
+        """Choose where it is decoded, as `Router.decode` does."""
+        self._look()
+        return self.router.decode(placement, self.now_s, avoid=avoid)
+
+    def address_for_nodes(self, member: MemberId) -> str:
+        """Return the address at which other nodes reach a member."""
+        node = self.at(member)
+        return node.description.address or node.address
+
+    def reported(self, node: str, statistics: NodeStatistics) -> None:
+        self.router.report(node, statistics.loads, is_draining=statistics.is_draining)
+
+    def changed(self, node: str, description: NodeDescription, changes: PrefixChanges) -> None:
+        self._meet(node, description)
         try:
-            self.place(model)
-        except NodeUnavailable:
-            return False
-        return True
+            self.router.learn(node, changes)
+        except ValueError as error:
+            _log.warning("node %s: unreadable prefix changes: %s", node, error)
 
+    def _look(self) -> None:
+        """See which nodes are there, and whether they are healthy."""
+        for address, node in self._nodes.items():
+            is_healthy = node.is_healthy
+            if is_healthy:
+                self._meet(address, node.description)
+            self.router.set_health(address, is_healthy)
 
-def _context(node: TokenSource, model: str) -> int | None:
-    members = [member for member in node.description.members if member.model == model]
-    if {member.phase for member in members} != set(PHASES):
-        return None
-    return min(member.context_tokens for member in members)
+    def _meet(self, address: str, description: NodeDescription) -> None:
+        known = self._known.get(address)
+        if known is description:
+            return
+        self._known[address] = description
+        if known is None or (known.incarnation, known.members) != (
+            description.incarnation,
+            description.members,
+        ):
+            self.router.join(address, description.members)

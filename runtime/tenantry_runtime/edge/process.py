@@ -13,7 +13,6 @@ import anyio
 
 from tenantry_runtime.catalog import load_catalog
 from tenantry_runtime.pool.client import connect
-from tenantry_runtime.pool.interface import TokenSource
 from tenantry_runtime.telemetry import tracing
 from tenantry_runtime.tenancy import Authenticator, open_store
 
@@ -68,17 +67,20 @@ async def _services(config: EdgeConfig, environ: Mapping[str, str]) -> AsyncIter
     catalog = load_catalog(Path(config.catalog) if config.catalog is not None else None)
     async with AsyncExitStack() as stack:
         tracer = stack.enter_context(tracing(environ))
-        nodes: list[TokenSource] = [
-            await stack.enter_async_context(connect(address)) for address in config.nodes
-        ]
+        nodes = Nodes()
+        for node in config.nodes:
+            address, tls = (node, None) if isinstance(node, str) else (node.address, node.tls)
+            client = connect(address, tls=tls, liveness=config.liveness, observer=nodes)
+            nodes.add(await stack.enter_async_context(client))
         store = await stack.enter_async_context(open_store(Path(config.state_dir)))
         yield Services(
             offers=await load_offers(catalog),
-            nodes=Nodes(nodes),
+            nodes=nodes,
             store=store,
             authenticator=Authenticator(store),
             tracer=tracer,
             open_requests=OpenRequests(config.limits.max_requests),
             threads=anyio.CapacityLimiter(NUM_THREADS),
             limits=config.limits,
+            show_routing=config.show_routing,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Never
 
 import anyio
@@ -32,13 +32,21 @@ class Reply:
     """Sends at most one response. A stream starts with the first thing that is written to it."""
 
     def __init__(
-        self, send: Send, *, dialect: Dialect, headers: Mapping[str, str], stall_timeout_s: float
+        self,
+        send: Send,
+        *,
+        dialect: Dialect,
+        headers: Mapping[str, str],
+        late_headers: Callable[[], Mapping[str, str]] = dict,
+        stall_timeout_s: float,
     ) -> None:
+        """`late_headers` are asked for when the response starts."""
         self.status: int | None = None
         """None until the response has started."""
         self._send = send
         self._dialect = dialect
         self._headers = headers
+        self._late_headers = late_headers
         self._stall_timeout_s = stall_timeout_s
         self._printer: Printer | None = None
         self._has_opened = False
@@ -103,6 +111,6 @@ class Reply:
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self.status = status
-        fields = {**self._headers, **headers}
+        fields = {**self._headers, **self._late_headers(), **headers}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 
 import anyio
 from starlette.requests import ClientDisconnect, Request
@@ -30,6 +31,7 @@ from .off_loop import off_loop
 from .presence import while_there
 from .reply import Reply
 from .services import Services
+from .trail import Trail
 
 ROUTE = "/client/v4/accounts/{account}/ai/run/{model:path}"
 
@@ -54,25 +56,32 @@ class RunEndpoint:
             server=_server(scope),
             request_id=request_id,
         )
+        trail = Trail()
         reply = Reply(
             send,
             dialect=self._dialect,
             headers={"cf-ai-req-id": request_id},
+            late_headers=trail.headers if self._services.show_routing else dict,
             stall_timeout_s=self._services.limits.stall_timeout_s,
         )
         try:
-            await self._answer_or_fail(request, request_id, span, reply)
+            await self._answer_or_fail(request, request_id, span, reply, trail)
         except ClientDisconnect:
             span.failed(ClientGone())
         finally:
             span.end(status=reply.status)
 
     async def _answer_or_fail(
-        self, request: Request, request_id: RequestId, span: RequestSpan, reply: Reply
+        self,
+        request: Request,
+        request_id: RequestId,
+        span: RequestSpan,
+        reply: Reply,
+        trail: Trail,
     ) -> None:
         try:
             with self._services.open_requests.admit() as admission:
-                await self._answer(request, request_id, span, reply)
+                await self._answer(request, request_id, span, reply, trail)
             if admission.cancelled_caught:
                 raise NodeUnavailable(request.path_params["model"])
         except TenantryError as error:
@@ -87,7 +96,12 @@ class RunEndpoint:
             await reply.fail(GenerationFailed("internal error"))
 
     async def _answer(
-        self, request: Request, request_id: RequestId, span: RequestSpan, reply: Reply
+        self,
+        request: Request,
+        request_id: RequestId,
+        span: RequestSpan,
+        reply: Reply,
+        trail: Trail,
     ) -> None:
         services = self._services
         principal = await services.authenticator.authenticate(
@@ -120,25 +134,18 @@ class RunEndpoint:
             nodes=services.nodes,
             span=span,
             threads=services.threads,
+            trail=trail,
         )
         await self._serve(generation, printer, request.receive, reply)
 
     async def _serve(
         self, generation: Generation, printer: Printer, receive: Receive, reply: Reply
     ) -> None:
-        limits = self._services.limits
         if generation.request.stream:
-            reply.will_stream(printer)
-            last = await while_there(
-                receive,
-                partial(generation.run, reply.write, response_id=printer.response_id),
-                beside=partial(reply.keep_alive, limits.keep_alive_s),
-            )
-            await reply.write(last)
-            await reply.end()
+            await self._serve_stream(generation, printer, receive, reply)
             return
         events: list[Event] = []
-        with anyio.move_on_after(limits.request_timeout_s) as deadline:
+        with anyio.move_on_after(self._services.limits.request_timeout_s) as deadline:
             events += await while_there(
                 receive,
                 partial(generation.run, _keep_in(events), response_id=printer.response_id),
@@ -146,6 +153,33 @@ class RunEndpoint:
         if deadline.cancelled_caught:
             raise RequestTimeout
         await reply.whole(printer.result(events))
+
+    async def _serve_stream(
+        self, generation: Generation, printer: Printer, receive: Receive, reply: Reply
+    ) -> None:
+        limits = self._services.limits
+        reply.will_stream(printer)
+        has_begun = False
+        with anyio.move_on_after(limits.request_timeout_s) as deadline:
+
+            async def write(events: Sequence[Event]) -> None:
+                nonlocal has_begun
+                if not has_begun:
+                    # who has the beginning may take any time to hear the end
+                    has_begun = True
+                    deadline.deadline = inf
+                await reply.write(events)
+
+            last = await while_there(
+                receive,
+                partial(generation.run, write, response_id=printer.response_id),
+                beside=partial(reply.keep_alive, limits.keep_alive_s),
+            )
+            deadline.deadline = inf
+            await reply.write(last)
+            await reply.end()
+        if deadline.cancelled_caught:
+            raise RequestTimeout
 
 
 def _keep_in(events: list[Event]) -> Emit:

@@ -28,3 +28,5 @@ class Services:
     threads: anyio.CapacityLimiter
     """For requests that are too long for the event loop."""
     limits: Limits
+    show_routing: bool = False
+    """Whether responses say in headers which members served them."""

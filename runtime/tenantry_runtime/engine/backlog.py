@@ -17,6 +17,9 @@ class Backlog:
     def __len__(self) -> int:
         return sum(len(line) for line in self._lines.values())
 
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
     @property
     def tenants(self) -> Iterable[str]:
         return self._lines

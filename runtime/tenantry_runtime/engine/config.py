@@ -8,11 +8,16 @@ import msgspec
 
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.cache.prefix import MAX_TREES
+from tenantry_runtime.core import Phase
 
 DtypeName: TypeAlias = Literal["float32", "bfloat16"]
+WeightsName: TypeAlias = Literal["stored", "dense"]
 
 DEFAULT_CACHE_BYTES = 256 << 20
-"""Per model. 32 sequences of 4,096 tokens take 230 MiB in a decoder of 1,800 cached bytes per token."""
+"""Per page pool. 32 sequences of 4,096 tokens take 230 MiB in a decoder of 1,800 cached bytes per token."""
+
+DEFAULT_HANDOFF_BYTES = 4 << 20
+"""One to two pages of a released model, a hundred of a nano one."""
 
 # one 16-bit owner slot is public, one nobody's; every sequence and every prefix tree may be of another tenant
 _MAX_OWNERS = (1 << 16) - 2
@@ -29,6 +34,21 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Token ids from here on have no text and are never sampled; None: all have."""
     cache: CacheName | None = None
     """Format of its pages; None: the node's."""
+    tokenizer_digest: str = ""
+    """With the next: what members of a pairing must agree in; the step loop's process fills them in."""
+    template_digest: str = ""
+    phases: tuple[Phase, ...] = ("prefill", "decode")
+    """What this node does of it."""
+    prefill_cache: CacheName | None = None
+    """Format of the pages of the prefill member; None: as `cache`. Another one takes a pool of its own."""
+    separate_pools: bool = False
+    """Give each member a pool of its own, even where one would do for both."""
+
+    def __post_init__(self) -> None:
+        if not self.phases or len(set(self.phases)) < len(self.phases):
+            raise ValueError(f"phases of {self.id!r} must name prefill, decode or both, once each")
+        if self.prefill_cache is not None and "prefill" not in self.phases:
+            raise ValueError(f"prefill_cache of {self.id!r} needs prefill among its phases")
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,7 +56,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     models: tuple[ModelSource, ...]
     dtype: DtypeName = "float32"
-    """Of weights and computation."""
+    """Of computation, and of weights that are not kept as stored."""
+    weights: WeightsName | None = None
+    """How matrices are kept in memory; None: dense where a model is small (`models/loader.py`)."""
     cache: CacheName = "bf16"
     """Format of the pages (`cache/formats.py`), where a model names no other."""
     device: str = "cpu"
@@ -51,19 +73,33 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     drills: bool = False
     """Let `workerctl drill` put faults into a node of this configuration."""
     num_pages: int | None = None
-    """Per model; excludes `cache_bytes`."""
+    """Per page pool; excludes `cache_bytes`."""
     cache_bytes: int | None = None
-    """Per model; None: `num_pages`, else `DEFAULT_CACHE_BYTES`."""
+    """Per page pool: twice as much where a model's members have one each. None: `num_pages`, else `DEFAULT_CACHE_BYTES`."""
     max_batch: int = 64
-    """Sequences of one model that hold pages at one time."""
+    """Sequences of one page pool that hold pages at one time."""
     max_waiting: int = 512
-    """Sequences of one model in the queue; more are refused with `capacity`."""
+    """Sequences of one page pool in the queue; more are refused with `capacity`."""
     chunk_tokens: int = 512
     """Prompt tokens per step: the longest that a running answer waits."""
+    handoff_bytes: int = DEFAULT_HANDOFF_BYTES
+    """Of pages that hand-offs bring, and that they take away, per turn: what they may add to a step.
+    A page of more bytes passes alone."""
 
-    def cache_of(self, source: ModelSource) -> CacheName:
-        """Return the format of a model's pages."""
-        return source.cache or self.cache
+    def cache_of(self, source: ModelSource, phase: Phase = "decode") -> CacheName:
+        """Return the format of the pages of one of a model's members."""
+        cache = source.cache or self.cache
+        return source.prefill_cache or cache if phase == "prefill" else cache
+
+    def pools_of(self, source: ModelSource) -> tuple[tuple[Phase, ...], ...]:
+        """Return which of a model's members share a page pool."""
+        both: tuple[Phase, ...] = ("prefill", "decode")
+        if set(source.phases) != set(both):
+            return (source.phases,)
+        is_one_format = self.cache_of(source, "prefill") == self.cache_of(source, "decode")
+        if is_one_format and not source.separate_pools:
+            return (both,)
+        return (("prefill",), ("decode",))
 
     def __post_init__(self) -> None:
         counts = {
@@ -74,6 +110,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             "max_waiting": self.max_waiting,
             "chunk_tokens": self.chunk_tokens,
             "max_incidents": self.max_incidents,
+            "handoff_bytes": self.handoff_bytes,
         }
         for name, value in counts.items():
             if value is not None and value < 1:
@@ -86,8 +123,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise ValueError(f"deterministic needs threads to be 1 on a CPU, not {self.threads!r}")
         if self.num_pages is not None and self.cache_bytes is not None:
             raise ValueError("give either num_pages or cache_bytes, not both")
-        if (self.max_batch + MAX_TREES) * len(ids) > _MAX_OWNERS:
+        num_pools = sum(len(self.pools_of(model)) for model in self.models)
+        if (self.max_batch + MAX_TREES) * num_pools > _MAX_OWNERS:
             raise ValueError(
-                f"max_batch times the number of models must be at most "
-                f"{_MAX_OWNERS - MAX_TREES * len(ids)}, not {self.max_batch * len(ids)}"
+                f"max_batch times the number of page pools must be at most "
+                f"{_MAX_OWNERS - MAX_TREES * num_pools}, not {self.max_batch * num_pools}"
             )

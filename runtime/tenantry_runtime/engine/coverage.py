@@ -13,12 +13,13 @@ is neither read nor overwritten, and when what must be refused is refused.
 | prefix insertion | prefill | a full page is not written again |
 | eviction | prefill | whoever still reads a page that has been freed is refused |
 | lost append | both | a step whose rows have not landed is not confirmed |
-| hand-off | decode | a page is not written under a tag that it does not have |
+| hand-off read | prefill | nothing is sent of a page that does not have its tag |
+| hand-off | decode | a page is not written under a tag that it does not have, nor late, nor with other bytes than were sent |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,13 +27,16 @@ import torch
 
 from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.checked import CheckedBatch
-from tenantry_runtime.cache.ops import OPS
+from tenantry_runtime.cache.formats import SERVED_FORMATS, CacheFormat, CacheName
+from tenantry_runtime.cache.ops import device_kind, ops_on
 from tenantry_runtime.cache.owners import OwnerSlot
 from tenantry_runtime.cache.page_batch import PageBatch
 from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.cache.pages import Lease, PageRef, Tag
 from tenantry_runtime.cache.reservation import PushedPage, Reservation
 from tenantry_runtime.cache.tags import Tracker
+from tenantry_runtime.cache.wire import ArrivedPage, Departure
+from tenantry_runtime.cache.wire_pages import WirePages
 from tenantry_runtime.core import PAGE_TOKENS, Phase
 from tenantry_runtime.errors import CacheIntegrityError
 from tenantry_runtime.models.batch import ForwardBatch
@@ -57,22 +61,29 @@ class _Probe:
     is_finite: bool
 
 
-def find_coverage(decoder: Decoder, cache: PagedCache, make_tracker: MakeTracker) -> Coverage:
-    """Try all that a node does with pages; none may be in use, and all are zero afterwards."""
-    probes = {phase: _probe(decoder, cache, make_tracker, phase) for phase in _ROWS}
+def find_coverage(
+    decoder: Decoder,
+    cache: PagedCache,
+    make_tracker: MakeTracker,
+    phases: Sequence[Phase] = ("prefill", "decode"),
+) -> Coverage:
+    """Try all that members do with pages; none may be in use, and all are zero afterwards."""
+    probes = {phase: _probe(decoder, cache, make_tracker, phase) for phase in phases}
     handed: dict[Phase, dict[str, bool]] = {
         "prefill": {
             "prefix reuse": _refuses_another_owner(make_tracker),
             "prefix insertion": _refuses_a_full_page(make_tracker),
             "eviction": _refuses_a_freed_page(make_tracker),
             "lost append": _refuses_a_lost_append(make_tracker),
+            "hand-off read": _sends_nothing_of_a_foreign_page(cache, make_tracker),
         },
         "decode": {
-            "hand-off": _refuses_a_foreign_push(make_tracker),
+            "hand-off": _refuses_a_foreign_push(make_tracker)
+            and _keeps_a_page_from_a_push(cache, make_tracker),
             "lost append": _refuses_a_lost_append(make_tracker),
         },
     }
-    device = cache.device.type
+    device = device_kind(cache.device)
     return {
         phase: (
             *_op_rows(cache, phase, probe),
@@ -86,15 +97,15 @@ def find_coverage(decoder: Decoder, cache: PagedCache, make_tracker: MakeTracker
 
 
 def _op_rows(cache: PagedCache, phase: Phase, probe: _Probe) -> list[OpCoverage]:
-    device = cache.device.type
+    device = device_kind(cache.device)
     latent, index = cache.cache_format.latent, cache.cache_format.index
     rows = []
-    for key, op in OPS.items():
+    for key, op in ops_on(device).items():
         is_index = key.op.startswith("index")
         wanted = index if is_index else latent
         # what sends pages away is tried as the hand-off
         is_used = op.touches_pages and not key.op.startswith("wire")
-        is_used &= (key.rows, key.device) == (wanted.name, device)
+        is_used &= key.rows == wanted.name
         is_used &= bool(cache.index_keys) or not is_index
         is_used &= phase == "decode" or key.op not in _OF_DECODE
         if not is_used:
@@ -163,7 +174,7 @@ def _fill(tracker: Tracker, lease: Lease, num_tokens: int, num_appends: int) -> 
 
 def _is_refused(tracker: Tracker, pages: PageBatch) -> bool:
     checked = tracker.check(pages)
-    return checked.read_len_S == (0,) and not bool(tracker.confirm(checked)[0])
+    return _is_masked(checked) and not bool(tracker.confirm(checked)[0])
 
 
 def _a_full_page(make_tracker: MakeTracker) -> tuple[Tracker, PageAllocator, Lease]:
@@ -201,7 +212,7 @@ def _refuses_a_lost_append(make_tracker: MakeTracker) -> bool:
 def _refuses_a_foreign_push(make_tracker: MakeTracker) -> bool:
     tracker = make_tracker(2, 1)
     pool = PageAllocator(2, stamp=tracker.stamp)
-    reservation = Reservation(pool, _OWNER, 1)
+    reservation = Reservation.fresh(pool, _OWNER, 1)
     ref = reservation.lease.ref(0)
     pushed = PushedPage(
         handoff=reservation.handoff, logical_page=0, ref=ref, num_tokens=PAGE_TOKENS
@@ -216,5 +227,44 @@ def _refuses_a_foreign_push(make_tracker: MakeTracker) -> bool:
     return False
 
 
+@torch.inference_mode()
+def _sends_nothing_of_a_foreign_page(cache: PagedCache, make_tracker: MakeTracker) -> bool:
+    tracker = make_tracker(cache.num_pages, cache.num_appends)
+    lease = PageAllocator(cache.num_pages, stamp=tracker.stamp).reserve(_OWNER, 1)
+    _fill(tracker, lease, PAGE_TOKENS, cache.num_appends)
+    tracker.stamp([PageRef(lease.ref(0).index, Tag(lease.tags[0] + 1))])
+    departure = Departure(lease, _OWNER, 0, PAGE_TOKENS)
+    pages, _ = WirePages(cache, tracker).to_wire(departure, _name_of(cache.cache_format))
+    return not pages
+
+
+@torch.inference_mode()
+def _keeps_a_page_from_a_push(cache: PagedCache, make_tracker: MakeTracker) -> bool:
+    tracker = make_tracker(cache.num_pages, cache.num_appends)
+    pool = PageAllocator(cache.num_pages, stamp=tracker.stamp)
+    reservation = Reservation.fresh(pool, _OWNER, 1)
+    ref = reservation.lease.ref(0)
+    wire = WirePages(cache, tracker)
+    data = memoryview(b"\xff" * wire.page_bytes)
+    arrived = [ArrivedPage(reservation.handoff.number, 0, ref.tag, 0, data)]
+    pushed = PushedPage(
+        handoff=reservation.handoff, logical_page=0, ref=ref, num_tokens=PAGE_TOKENS
+    )
+    tracker.stamp([PageRef(ref.index, Tag(ref.tag + 1))])
+    [outcome] = wire.from_wire(reservation.accept([pushed]), arrived)
+    memory = [*cache.latent_N, *cache.index_keys.values()]
+    is_kept = not any(bool(each[ref.index].view(torch.uint8).any()) for each in memory)
+    for each in memory:
+        each[ref.index] = 0
+    return is_kept and not outcome.is_ok and wire.verify(arrived) == [False]
+
+
+def _name_of(cache_format: CacheFormat) -> CacheName:
+    return next(name for name, served in SERVED_FORMATS.items() if served == cache_format)
+
+
 def _is_masked(checked: CheckedBatch) -> bool:
+    if checked.device_len_S is not None:
+        # the host may only know what would be read if all passed
+        return not checked.device_len_S.any()
     return checked.read_len_S == (0,)

@@ -32,12 +32,13 @@ from .build import PageParts, build_loop
 from .config import NodeConfig
 from .lane import Lane
 from .loop import EngineLoop
-from .sequence import Prefilling, Sequence as Request
+from .sequence import Delivering, Prefilling, Running, Sequence as Request
 
 TENANTS = ("drill-a", "drill-b", "drill-c")
 NUM_REQUESTS = 6
 MAX_TOKENS = 12
 NUM_PAGES = 64
+CHUNK_TOKENS = 32
 
 _USURPER = OwnerSlot(0x7FFF)
 """A slot that no tenant of the drill has."""
@@ -94,6 +95,8 @@ def drill_config(config: NodeConfig) -> NodeConfig:
         num_pages=NUM_PAGES,
         cache_bytes=None,
         max_incidents=1 << 30,
+        # prompts have to wait for one another, so that there are some to be damaged
+        chunk_tokens=min(config.chunk_tokens, CHUNK_TOKENS),
     )
 
 
@@ -118,7 +121,7 @@ class Drill:
         return [self._row(kind, rounds) for kind in kinds]
 
     def _row(self, kind: FaultKind, rounds: int) -> DrillRow:
-        row = DrillRow(model=self.lane.model, kind=kind)
+        row = DrillRow(model=self.lane.name, kind=kind)
         for _ in range(rounds):
             self._round(kind, row)
         return row
@@ -126,6 +129,10 @@ class Drill:
     def _round(self, kind: FaultKind, row: DrillRow) -> None:
         submits = self._submits()
         damaged: set[str] = set()
+        if "decode" not in self.lane.members:
+            # nothing may be there already: sequences are damaged while they are computed
+            for tenant in self.tenants:
+                self.lane.prefixes.drop(tenant)
         if kind is FaultKind.FOREIGN_PREFIX:
             told, failed, damaged = self._run_astray(submits)
         else:
@@ -169,14 +176,19 @@ class Drill:
 
     def _inject(self, kind: FaultKind) -> tuple[list[str], list[Lease]]:
         """Damage somebody; return the requests that must not go on, and what others got of theirs."""
-        holders = {_holder(s): s.request_id for s in self.lane.scheduler.admitted}
+        steps_on = kind is FaultKind.LOST_APPEND
+        holders = {
+            _holder(s): s.request_id
+            for s in self.lane.scheduler.admitted
+            if _is_used_next(s, steps_on=steps_on)
+        }
         if not holders or kind is FaultKind.WRONG_PUSH:
             return [], []
         victim = self.rng.choice(list(holders))
         if kind is FaultKind.LOST_APPEND:
             self._tracker.lose(victim.lease)
             return [holders[victim]], []
-        injector = FaultInjector(self.lane.decode.pool, self._tracker.arrays, self.rng)
+        injector = FaultInjector(self.lane.pool, self._tracker.arrays, self.rng)
         others = [holder for holder in holders if holder is not victim]
         hit = injector.inject(kind, victim, others, _USURPER)
         return [holders[holder] for holder in hit], injector.usurpers
@@ -198,8 +210,8 @@ class Drill:
 
     def _push_astray(self) -> int:
         """Let a hand-off bring pages that are not what it was given; return whether all is refused."""
-        pool, tracker = self.lane.decode.pool, self._tracker
-        reservation = Reservation(pool, _USURPER, 2)
+        pool, tracker = self.lane.pool, self._tracker
+        reservation = Reservation.fresh(pool, _USURPER, 2)
         pushed = PushedPage(
             handoff=reservation.handoff,
             logical_page=0,
@@ -253,6 +265,18 @@ def _holder(sequence: Request) -> Holder:
     is_prefilling = isinstance(sequence.state, Prefilling)
     num_written = sequence.num_written if is_prefilling else len(sequence.tokens) - 1
     return Holder(sequence.held.lease, num_written)
+
+
+def _is_used_next(sequence: Request, *, steps_on: bool) -> bool:
+    """Whether all pages of a sequence are about to be used: by a step, or to be sent."""
+    match sequence.state:
+        case Prefilling() | Running():
+            return True
+        case Delivering(delivery=delivery):
+            # what the decode member has already is not sent
+            return not steps_on and delivery is not None and delivery.next_page == 0
+        case _:
+            return False
 
 
 def _is_refused(reservation: Reservation, pushed: PushedPage) -> bool:

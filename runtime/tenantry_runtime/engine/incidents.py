@@ -4,6 +4,8 @@
 |---|---|
 | prefill read, decode read | full or begun before the step |
 | prefill append, decode append | written by the step |
+| hand-off read | sent to a decode member |
+| hand-off write | brought by a hand-off |
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Mapping
+from typing import Literal
 
 from tenantry_runtime.cache.fault_word import disagreement, logical_page
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.pool.messages import Incident
 
 from .plan import Entry, StepPlan
+from .sequence import Sequence
 
 MAX_KEPT = 64
 """Records; counts go on."""
@@ -75,5 +79,34 @@ def incident_of(plan: StepPlan, entry: Entry, fault: int, now_s: float) -> Incid
         op=f"{plan.phase} {'append' if is_written else 'read'}",
         logical_page=page,
         page=lease.indices[page] if page is not None and page < len(lease) else None,
-        found=tuple(str(kind.name).lower() for kind in disagreement(fault)),
+        found=found_of(fault),
     )
+
+
+def handoff_incident(
+    sequence: Sequence,
+    op: Literal["hand-off read", "hand-off write"],
+    *,
+    logical_page: int | None,
+    found: tuple[str, ...],
+    now_s: float,
+) -> Incident:
+    """Say what was found of a page on its way from one member to another."""
+    lease = sequence.held.lease
+    is_held = logical_page is not None and 0 <= logical_page < len(lease)
+    return Incident(
+        time_s=now_s,
+        model=sequence.submit.model,
+        request_id=sequence.request_id,
+        tenant=sequence.tenant,
+        step=0,
+        op=op,
+        logical_page=logical_page,
+        page=lease.indices[logical_page] if is_held and logical_page is not None else None,
+        found=found,
+    )
+
+
+def found_of(fault: int) -> tuple[str, ...]:
+    """Return the names of what a fault word says."""
+    return tuple(str(kind.name).lower() for kind in disagreement(fault))

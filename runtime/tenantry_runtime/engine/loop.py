@@ -1,4 +1,8 @@
-"""The step loop of a node: per turn one decode batch of each model, then one prefill chunk in all."""
+"""The step loop of a node: per turn one decode batch of each model, then one prefill chunk in all.
+
+Where pages come and go between pools, a turn begins with what has come and ends with what goes;
+`NodeConfig.handoff_bytes` bounds both, and so what they add to a step.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +13,41 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 
+from msgspec.structs import replace
+
 from tenantry_runtime.cache.owners import OwnerSlots
+from tenantry_runtime.cache.prefix_keys import pack_keys
+from tenantry_runtime.core import Phase
 from tenantry_runtime.errors import CapacityExceeded
 from tenantry_runtime.pool.messages import (
+    Deliver,
     Failed,
     MemberDescription,
     NodeMessage,
     NodeStatistics,
+    PrefixChanges,
     SequenceTokens,
     Step,
     Submit,
 )
+from tenantry_runtime.pool.page_port import PagePort
 
+from .config import DEFAULT_HANDOFF_BYTES
+from .handoffs import Handoffs
 from .lane import Lane
 from .member import StepInFlight
 from .plan import StepPlan, StepResult
+from .relay import Relay
+from .scheduler import Report
 from .sequence import Sequence
 
 NUM_TOLD = 8
 """Incidents of each model in the statistics."""
+
+PREFIX_INTERVAL_S = 0.5
+"""Between two reports of what prefix trees have gained and lost."""
+MAX_PREFIX_KEYS = 1 << 14
+"""In one message: 128 KiB."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,37 +78,59 @@ class EngineLoop:
         *,
         owners: OwnerSlots,
         clock_s: Callable[[], float] = time.time,
+        port: PagePort | None = None,
+        handoff_bytes: int = DEFAULT_HANDOFF_BYTES,
     ) -> None:
-        """`clock_s` gives Unix time in seconds."""
-        self._lanes = {lane.model: lane for lane in lanes}
-        self._chunk_order = deque(self._lanes.values())
+        """`clock_s` gives Unix time in seconds; `port` leads to other nodes."""
+        self._lanes = tuple(lanes)
+        self._chunk_order = deque(self._lanes)
+        self._handoffs = Handoffs(self._lanes, port=port, max_bytes=handoff_bytes)
+        self._relay = Relay(self)
         self._owners = owners
         self._clock_s = clock_s
         self._arrivals = count()
         self._turn = 0
+        self._is_fruitless = False
         self._is_tended = False
         self._findings: tuple[str, ...] = ()
-        self._last_turn_s = clock_s()
-        self._untold: list[SequenceTokens | Failed] = []
+        self._last_turn_s = self._last_prefixes_s = clock_s()
+        self._untold: list[Report] = []
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        return tuple(self._lanes.values())
+        return self._lanes
 
     @property
     def is_idle(self) -> bool:
-        """Whether a turn has nothing to compute and nothing to say."""
-        return not self._untold and all(lane.scheduler.is_idle for lane in self._lanes.values())
+        """Whether a turn has nothing to compute and nothing to say, until somebody says something.
+
+        Sequences may be waiting for pages from elsewhere, or for somebody to take theirs.
+        """
+        return not self._untold and (self._is_fruitless or self.is_empty)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no sequence."""
+        return all(lane.scheduler.is_idle for lane in self._lanes)
 
     def submit(self, submit: Submit) -> None:
         """Queue a sequence. One that cannot run is answered by a `Failed` of the next turn."""
-        lane = self._lanes.get(submit.model)
-        if lane is None:
-            self._refuse(submit, "internal", f"this node does not serve {submit.model!r}")
-        elif self._is_live(submit.request_id):
+        if self._is_live(submit):
             # nobody could tell the tokens of the two apart
             self.cancel(submit.request_id)
             self._refuse(submit, "internal", "this request id is already in use")
+        elif submit.part == "whole" and self._is_split(submit.model):
+            self._relay_whole(submit)
+        else:
+            self.run_part(submit)
+
+    def run_part(self, submit: Submit) -> None:
+        """Queue what of a sequence one pool's members do."""
+        self._is_fruitless = False
+        lane = self._host(submit)
+        if lane is None:
+            what = submit.model if submit.part == "whole" else f"{submit.part} of {submit.model}"
+            self._refuse(submit, "internal", f"this node does not serve {what!r}")
         elif refusal := lane.refusal(submit):
             self._untold.append(refusal)
         elif lane.scheduler.incidents.are_too_many(self._clock_s()):
@@ -96,63 +138,104 @@ class EngineLoop:
         else:
             self._enqueue(lane, submit)
 
+    def deliver(self, deliver: Deliver) -> None:
+        """Send a prompt's pages to the decode member that has reserved some for it."""
+        self._is_fruitless = False
+        problem = self._handoffs.deliver(deliver)
+        # it may have been refused, and its sequence may have been the last
+        self._gather_reports()
+        if problem is not None:
+            name = deliver.request_id
+            self.cancel_parts(name)
+            self._untold.append(Failed(request_id=name, reason="handoff", message=problem))
+
     def cancel(self, request_id: str) -> None:
         """Forget a sequence and release all it holds; an unknown id is ignored."""
-        for lane in self._lanes.values():
+        self._relay.forget(request_id)
+        self.cancel_parts(request_id)
+
+    def cancel_parts(self, request_id: str) -> None:
+        self._is_fruitless = False
+        # its id may be used again, and nobody could tell of whom they are
+        self._untold = [report for report in self._untold if report.request_id != request_id]
+        for lane in self._lanes:
             lane.scheduler.cancel(request_id)
 
     def turn(self) -> list[NodeMessage]:
         """Compute one step and return what there is to tell."""
         now_s = self._last_turn_s = self._clock_s()
         self._turn += 1
-        if self.is_idle:
+        has_heard = self._handoffs.take(now_s)
+        if self.is_empty and not self._untold and not has_heard:
             self._look_after_pages()
-            return []
+            return self._told_prefixes(now_s)
         self._is_tended = False
-        decoding = [self._launch_batch(lane, now_s) for lane in self._lanes.values()]
-        for flight in (*decoding, self._launch_chunk(now_s)):
+        decoding = [self._launch_batch(lane, now_s) for lane in self._lanes]
+        flights = [*decoding, self._launch_chunk(now_s)]
+        # first tokens that hand-offs have brought come before those of this turn's steps
+        self._gather_reports()
+        for flight in flights:
             if flight is not None:
                 self._collect(flight)
-        return self._told()
+        has_pushed = self._handoffs.push(now_s)
+        self._gather_reports()
+        is_at_work = has_heard or has_pushed or bool(self._untold)
+        self._is_fruitless = not is_at_work and not any(flights)
+        return [*self._told(now_s), *self._told_prefixes(now_s)]
 
     def statistics(self) -> NodeStatistics:
-        schedulers = [lane.scheduler.statistics() for lane in self._lanes.values()]
-        logs = [lane.scheduler.incidents for lane in self._lanes.values()]
+        schedulers = [lane.scheduler.statistics() for lane in self._lanes]
+        logs = [lane.scheduler.incidents for lane in self._lanes]
+        # a model's decode member comes last, and is the one that free pages are counted of
         return NodeStatistics(
             loop_turn_ns=round(self._last_turn_s * 1e9),
             num_running=sum(scheduler.num_running for scheduler in schedulers),
             num_waiting=sum(scheduler.num_waiting for scheduler in schedulers),
             num_free_pages={
-                model: lane.decode.pool.num_free + lane.prefixes.num_unread
-                for model, lane in self._lanes.items()
+                lane.model: lane.pool.num_free + lane.prefixes.num_unread for lane in self._lanes
             },
             num_incidents=sum(log.num_incidents for log in logs),
             incidents=tuple(incident for log in logs for incident in log.kept[-NUM_TOLD:]),
             num_quarantined_pages={
-                model: lane.decode.pool.statistics().num_quarantined
-                for model, lane in self._lanes.items()
+                model: sum(
+                    lane.pool.statistics().num_quarantined
+                    for lane in self._lanes
+                    if lane.model == model
+                )
+                for model in dict.fromkeys(lane.model for lane in self._lanes)
             },
+            loads=tuple(load for lane in self._lanes for load in lane.loads()),
             audit_findings=self._findings,
         )
 
     def describe(self) -> tuple[MemberDescription, ...]:
-        return tuple(
-            member.describe()
-            for lane in self._lanes.values()
-            for member in (lane.prefill, lane.decode)
-        )
+        return tuple(member.describe() for lane in self._lanes for member in lane.members.values())
+
+    def prefix_keys(self) -> tuple[PrefixChanges, ...]:
+        """Return all that can be found in prefix trees, for somebody who knows nothing of it.
+
+        What follows from here on are changes of that. O(pages).
+        """
+        messages = []
+        for lane in self._lanes:
+            keys = lane.prefixes.keys()
+            lane.prefixes.journal.clear()
+            for start in range(0, max(len(keys), 1), MAX_PREFIX_KEYS):
+                part = keys[start : start + MAX_PREFIX_KEYS]
+                messages.append(_changes(lane, part, [], is_whole=not start))
+        return tuple(messages)
 
     def audit(self) -> list[str]:
         """Walk the bookkeeping of every page; return what does not add up."""
         return [
-            f"{model}: {finding}"
-            for model, lane in self._lanes.items()
-            for finding in (*lane.decode.pool.audit(), *lane.prefixes.audit())
+            f"{lane.name}: {finding}"
+            for lane in self._lanes
+            for finding in (*lane.pool.audit(), *lane.prefixes.audit())
         ]
 
     def close(self) -> None:
         """End all sequences."""
-        for lane in self._lanes.values():
+        for lane in self._lanes:
             lane.scheduler.cancel_all()
         self._untold.clear()
 
@@ -162,15 +245,38 @@ class EngineLoop:
             return
         self._is_tended = True
         self._findings = tuple(
-            f"{model}: {finding}"
-            for model, lane in self._lanes.items()
-            for finding in lane.upkeep.run()
+            f"{lane.name}: {finding}" for lane in self._lanes for finding in lane.upkeep.run()
         )
         for finding in self._findings:
             _log.error("audit: %s", finding)
 
-    def _is_live(self, request_id: str) -> bool:
-        return any(request_id in lane.scheduler for lane in self._lanes.values())
+    def _relay_whole(self, submit: Submit) -> None:
+        """Send a sequence through both parts, unless the second is bound to be refused."""
+        decode = replace(submit, part="decode")
+        lane = self._host(decode)
+        if lane is not None and (refusal := lane.refusal(decode)):
+            self._untold.append(refusal)
+        else:
+            self._relay.begin(submit, self._clock_s())
+
+    def _host(self, submit: Submit) -> Lane | None:
+        """Return the pool whose members run this part of a sequence."""
+        return next(
+            (x for x in self._lanes if x.model == submit.model and x.hosts(submit.part)), None
+        )
+
+    def _is_split(self, model: str) -> bool:
+        """Whether both members of a model are here, each with a pool of its own."""
+        mine = [lane for lane in self._lanes if lane.model == model]
+        return len(mine) > 1
+
+    def _is_live(self, submit: Submit) -> bool:
+        """Whether the id is in use: two parts of one sequence may be here, each once."""
+        name, part = submit.request_id, submit.part
+        if name in self._relay:
+            return True
+        live = (lane.scheduler.sequence(name) for lane in self._lanes)
+        return any(s is not None and {part, s.submit.part} != _BOTH_PARTS for s in live)
 
     def _enqueue(self, lane: Lane, submit: Submit) -> None:
         sequence = Sequence(
@@ -215,14 +321,49 @@ class EngineLoop:
 
     def _fail(self, lane: Lane, plan: StepPlan, error: Exception) -> None:
         """Confine an error to the sequences of its step: the loop serves everybody else."""
-        _log.error("%s: a %s step failed", lane.model, plan.phase, exc_info=error)
+        _log.error("%s: a %s step failed", lane.name, plan.phase, exc_info=error)
         problem = f"the model's {plan.phase} step failed ({type(error).__name__})"
         self._untold.extend(lane.scheduler.fail(plan, problem))
 
-    def _told(self) -> list[NodeMessage]:
+    def _gather_reports(self) -> None:
+        for lane in self._lanes:
+            self._untold.extend(lane.scheduler.take_reports())
+
+    def _told(self, now_s: float) -> list[NodeMessage]:
         reports, self._untold = self._untold, []
+        if self._relay:
+            heard = [self._relay.hear(report, now_s) for report in reports]
+            reports = [report for report in heard if report is not None]
         sequences = [report for report in reports if isinstance(report, SequenceTokens)]
-        failures: list[NodeMessage] = [report for report in reports if isinstance(report, Failed)]
+        others: list[NodeMessage] = [r for r in reports if not isinstance(r, SequenceTokens)]
         if not sequences:
-            return failures
-        return [Step(step=self._turn, sequences=sequences), *failures]
+            return others
+        return [Step(step=self._turn, sequences=sequences), *others]
+
+    def _told_prefixes(self, now_s: float) -> list[NodeMessage]:
+        if now_s - self._last_prefixes_s < PREFIX_INTERVAL_S:
+            return []
+        self._last_prefixes_s = now_s
+        messages: list[NodeMessage] = []
+        for lane in self._lanes:
+            if lane.prefixes.journal:
+                changes = lane.prefixes.journal.take(MAX_PREFIX_KEYS)
+                messages.append(_changes(lane, changes.added, changes.removed))
+        return messages
+
+
+def _changes(
+    lane: Lane, added: list[int], removed: list[int], *, is_whole: bool = False
+) -> PrefixChanges:
+    # where members share their pages, it is the prefill member that is chosen by them
+    phase: Phase = "prefill" if "prefill" in lane.members else "decode"
+    return PrefixChanges(
+        model=lane.model,
+        phase=phase,
+        added=pack_keys(added),
+        removed=pack_keys(removed),
+        is_whole=is_whole,
+    )
+
+
+_BOTH_PARTS = {"prefill", "decode"}

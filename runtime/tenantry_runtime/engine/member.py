@@ -43,6 +43,15 @@ class MemberSpec:
     """SHA-256 that names the checkpoint (`models.checkpoint.Checkpoint.revision`)."""
     coverage: tuple[OpCoverage, ...] = ()
     """By the check of pages."""
+    source_revision: str = ""
+    """Of the checkpoint that this one was converted from; empty: it was not converted."""
+    recipe: str = ""
+    tokenizer_digest: str = ""
+    template_digest: str = ""
+    page_layout: str = ""
+    """Of a page on the wire (`cache/wire_pages.py`)."""
+    pool: str = ""
+    """Named by the phases of the members that keep their pages in it."""
 
 
 class Member:
@@ -72,4 +81,10 @@ class Member:
             context_tokens=self.spec.context_tokens,
             revision=self.spec.revision,
             coverage=self.spec.coverage,
+            source_revision=self.spec.source_revision or self.spec.revision,
+            recipe=self.spec.recipe,
+            tokenizer_digest=self.spec.tokenizer_digest,
+            template_digest=self.spec.template_digest,
+            page_layout=self.spec.page_layout,
+            pool=self.spec.pool,
         )

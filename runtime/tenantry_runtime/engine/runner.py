@@ -12,7 +12,8 @@ from typing import Generic, Protocol, TypeVar
 import torch
 
 from tenantry_runtime.cache.checked import CheckedBatch
-from tenantry_runtime.cache.page_batch import PageBatch, positions
+from tenantry_runtime.cache.page_batch import PageBatch
+from tenantry_runtime.cache.positions import positions
 from tenantry_runtime.cache.tags import Tracker
 from tenantry_runtime.models.batch import ForwardBatch
 

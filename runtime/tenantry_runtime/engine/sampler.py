@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from tenantry_kernels.choice import kind_of
 from tenantry_runtime.core import Sampling
 
 _WORD = (1 << 64) - 1
@@ -83,6 +84,41 @@ def sample(
     return Sampled(tokens_R, is_finite_R)
 
 
+class Filters(NamedTuple):
+    """What rows keep of their tokens, each [R, 1]; a row may filter nothing."""
+
+    top_k: torch.Tensor
+    """int64, at most V."""
+    top_p: torch.Tensor
+    """float64."""
+    min_p: torch.Tensor
+    """float32."""
+
+
+def draw(
+    logits_RV: torch.Tensor,
+    highest_R: torch.Tensor,
+    temperature_R1: torch.Tensor,
+    uniform_R1: torch.Tensor,
+    filters: Filters | None,
+) -> torch.Tensor:
+    """Return a token of each row by its noise in [0, 1), float64. Temperatures are not 0."""
+    # centered first: a tiny temperature must not overflow
+    probs_RV = (logits_RV - highest_R[:, None]).div_(temperature_R1).softmax(dim=-1)
+    if filters is not None:
+        probs_RV.masked_fill_(probs_RV < _threshold(probs_RV, filters), 0)
+
+    cumulative_RV = probs_RV.double().cumsum_(dim=-1)
+    # below the total even after rounding, as noise is at most 1 - 2**-53: what is found is possible
+    target_R1 = cumulative_RV[:, -1:] * uniform_R1
+    return torch.searchsorted(cumulative_RV, target_R1, right=True)[:, 0]
+
+
+def is_filtering(sampling: Sampling) -> bool:
+    """Return whether some tokens can be kept from being drawn."""
+    return sampling.top_k is not None or sampling.top_p < 1 or sampling.min_p > 0
+
+
 def _draw(
     logits_RV: torch.Tensor,
     highest_R: torch.Tensor,
@@ -90,42 +126,36 @@ def _draw(
     uniforms_R: Sequence[float],
 ) -> torch.Tensor:
     temperature_R1 = logits_RV.new_tensor([[sampling.temperature] for sampling in samplings_R])
-    # centered first: a tiny temperature must not overflow
-    probs_RV = (logits_RV - highest_R[:, None]).div_(temperature_R1).softmax(dim=-1)
-    if any(_is_filtering(sampling) for sampling in samplings_R):
-        probs_RV.masked_fill_(probs_RV < _threshold(probs_RV, samplings_R), 0)
-
-    cumulative_RV = probs_RV.double().cumsum_(dim=-1)
-    # below the total even after rounding, as noise is at most 1 - 2**-53: what is found is possible
-    target_R1 = cumulative_RV[:, -1:] * cumulative_RV.new_tensor(uniforms_R)[:, None]
-    return torch.searchsorted(cumulative_RV, target_R1, right=True)[:, 0]
-
-
-def _is_filtering(sampling: Sampling) -> bool:
-    return sampling.top_k is not None or sampling.top_p < 1 or sampling.min_p > 0
+    uniform_R1 = logits_RV.new_tensor(uniforms_R, dtype=torch.float64)[:, None]
+    filters = None
+    if any(map(is_filtering, samplings_R)):
+        num_tokens = logits_RV.shape[-1]
+        top_k_R1 = [[min(s.top_k or num_tokens, num_tokens)] for s in samplings_R]
+        filters = Filters(
+            top_k=torch.tensor(top_k_R1, device=logits_RV.device),
+            top_p=logits_RV.new_tensor([[s.top_p] for s in samplings_R], dtype=torch.float64),
+            min_p=logits_RV.new_tensor([[s.min_p] for s in samplings_R]),
+        )
+    return draw(logits_RV, highest_R, temperature_R1, uniform_R1, filters)
 
 
-def _threshold(probs_RV: torch.Tensor, samplings_R: Sequence[Sampling]) -> torch.Tensor:
+def _threshold(probs_RV: torch.Tensor, filters: Filters) -> torch.Tensor:
     """Return [R, 1]: the least probability that each row's filters keep."""
     descending_RV = _sorted_descending(probs_RV)
     cumulative_RV = descending_RV.double().cumsum_(dim=-1)
-    last = probs_RV.shape[-1] - 1
-    k_R1 = torch.tensor([[min(s.top_k or last + 1, last + 1)] for s in samplings_R])
-    k_R1 = k_R1.to(probs_RV.device)
-    least_by_k = descending_RV.gather(-1, k_R1 - 1)
+    least_by_k = descending_RV.gather(-1, filters.top_k - 1)
 
-    top_p_R1 = cumulative_RV.new_tensor([[s.top_p] for s in samplings_R])
-    mass_R1 = cumulative_RV.gather(-1, k_R1 - 1) * top_p_R1
+    mass_R1 = cumulative_RV.gather(-1, filters.top_k - 1) * filters.top_p
     rank_R1 = (cumulative_RV < mass_R1).sum(dim=-1, keepdim=True)
     # 1 keeps everything, however little it adds to the sum
-    least_by_p = torch.where(top_p_R1 < 1, descending_RV.gather(-1, rank_R1), 0)
+    least_by_p = torch.where(filters.top_p < 1, descending_RV.gather(-1, rank_R1), 0)
 
-    min_p_R1 = probs_RV.new_tensor([[s.min_p] for s in samplings_R])
-    return torch.maximum(torch.maximum(least_by_k, least_by_p), descending_RV[:, :1] * min_p_R1)
+    least_by_min_p = descending_RV[:, :1] * filters.min_p
+    return torch.maximum(torch.maximum(least_by_k, least_by_p), least_by_min_p)
 
 
 def _sorted_descending(values_RV: torch.Tensor) -> torch.Tensor:
-    if values_RV.device.type == "cpu":
+    if kind_of(values_RV.device) == "cpu":
         # numpy's vectorized sort of values alone is 30 times as fast as torch's, which carries indices
         return torch.from_numpy(np.sort(values_RV.numpy(), axis=-1)).flip(-1)
     return values_RV.sort(dim=-1, descending=True).values

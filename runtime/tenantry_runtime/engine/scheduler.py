@@ -17,20 +17,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.pages import PageIndex, StepNumber
 from tenantry_runtime.cache.prefix import PrefixTrees
-from tenantry_runtime.core import Phase
+from tenantry_runtime.core import PAGE_TOKENS, Phase
 from tenantry_runtime.errors import CapacityExceeded
 from tenantry_runtime.pool.handoff import Handoff
-from tenantry_runtime.pool.messages import Failed, SequenceTokens
+from tenantry_runtime.pool.messages import (
+    Delivered,
+    Failed,
+    HandoffEnd,
+    Incident,
+    Preempted,
+    Reserved,
+    SequenceTokens,
+    Started,
+)
 
 from .backlog import Backlog
 from .incidents import IncidentLog, incident_of
 from .plan import Entry, StepPlan, StepResult
 from .policy import Policy
-from .sequence import Finished, Prefilling, Running, Sequence, Waiting
+from .sequence import Finished, Prefilling, Receiving, Running, Sequence, Waiting
+
+Report: TypeAlias = SequenceTokens | Failed | Started | Reserved | Delivered | Preempted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +71,17 @@ class SchedulerStatistics:
     """Those of them that needed no computing."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseLoad:
+    """What one phase of a model has to do in a pool (`pool.messages.MemberLoad`)."""
+
+    num_growth_pages: int
+    num_queued_tokens: int
+    num_sequences: int
+
+
 class Scheduler:
-    """The queue, the admitted and the running sequences of one model."""
+    """The queue, the admitted and the running sequences of one page pool."""
 
     def __init__(
         self,
@@ -68,20 +89,30 @@ class Scheduler:
         pool: PageAllocator,
         prefixes: PrefixTrees,
         policy: Policy,
-        handoff: Handoff,
+        handoff: Handoff | None,
         limits: SchedulerLimits,
+        cache_format: str = "",
         incidents: IncidentLog | None = None,
     ) -> None:
+        """`handoff` is of the two members that share the pool; None where there is but one."""
         self._pool = pool
         self._prefixes = prefixes
         self._policy = policy
         self._handoff = handoff
         self._limits = limits
+        self._cache_format = cache_format
         self.incidents = incidents or IncidentLog()
         self._live: dict[str, Sequence] = {}
         self._admitted: dict[str, Sequence] = {}
         self._running: dict[str, Sequence] = {}
         self._backlog = Backlog()
+        self._arrivals = Backlog()
+        """In part decode, waiting for pages."""
+        self._receiving: dict[int, Sequence] = {}
+        """By the number of the hand-off."""
+        self._short: Sequence | None = None
+        """The last one that was refused pages."""
+        self._reports: list[Report] = []
         self._last_planned: StepNumber = 0
         self._num_preemptions = 0
         self._num_prompt_tokens = 0
@@ -105,11 +136,13 @@ class Scheduler:
         if len(self._live) - len(self._admitted) >= self._limits.max_waiting:
             raise CapacityExceeded
         self._live[sequence.request_id] = sequence
-        self._backlog.append(sequence)
+        line = self._arrivals if sequence.submit.part == "decode" else self._backlog
+        line.append(sequence)
         self._policy.enter(sequence.tenant)
 
     def cancel(self, request_id: str) -> bool:
         """Forget a sequence, whatever its state; False if there is none of that id."""
+        self._reports = [report for report in self._reports if report.request_id != request_id]
         sequence = self._live.get(request_id)
         if sequence is None:
             return False
@@ -122,11 +155,68 @@ class Scheduler:
 
     def plan(self, phase: Phase, now_s: float) -> StepPlan | None:
         """Return the next step of the phase's member, None when it has nothing to do."""
-        entries = self._decode_batch() if phase == "decode" else self._prefill_chunk(now_s)
+        if phase == "decode":
+            entries = self._decode_batch()
+            if self._arrivals:
+                self._reserve_for_arrivals(now_s)
+        else:
+            entries = self._prefill_chunk(now_s)
         if not entries:
             return None
         self._last_planned += 1
         return StepPlan(step=self._last_planned, phase=phase, entries=tuple(entries))
+
+    def take_reports(self) -> list[Report]:
+        """Return what there is to tell beside the outcomes of steps."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def sequence(self, request_id: str) -> Sequence | None:
+        return self._live.get(request_id)
+
+    def receiving(self, handoff: int) -> Sequence | None:
+        """Return the sequence that waits for a hand-off's pages."""
+        return self._receiving.get(handoff)
+
+    def receive(self, sequence: Sequence, end: HandoffEnd, now_s: float) -> None:
+        """Let a sequence run whose pages have all come and are verified."""
+        del self._receiving[end.handoff]
+        sequence.receive(end)
+        # pages of a hand-off alone, never what decode steps write
+        sequence.share_prompt(self._prefixes)
+        self._running[sequence.request_id] = sequence
+        self._reports.append(self._take(sequence, end.first_token, now_s))
+
+    def delivered(self, sequence: Sequence) -> None:
+        """Learn that the decode member has it all."""
+        self._end(sequence)
+        self._reports.append(Delivered(request_id=sequence.request_id))
+
+    def give_up(self, sequence: Sequence, reason: str, message: str) -> None:
+        """End a sequence whose hand-off has failed."""
+        self._reports.append(self._fail(sequence, reason, message))
+
+    def distrust(self, sequence: Sequence, incident: Incident, *, is_kept: bool) -> None:
+        """End a sequence of which a page of a hand-off did not pass.
+
+        `is_kept`: what did not pass is a page in the cache, not one on the wire.
+        """
+        if is_kept:
+            self._reports.append(self._distrust(sequence, incident))
+        else:
+            self.incidents.add(incident)
+            message = "a page of the hand-off was not the sequence's own"
+            self.give_up(sequence, "cache_integrity", message)
+
+    def load(self, phase: Phase) -> PhaseLoad:
+        """Return what the phase's member has to do. O(sequences)."""
+        mine = [s for s in self._live.values() if _phase_of(s) == phase]
+        holding = [s for s in mine if not isinstance(s.state, Waiting)]
+        return PhaseLoad(
+            num_growth_pages=sum(s.num_growth_pages for s in holding),
+            num_queued_tokens=sum(s.num_queued for s in mine),
+            num_sequences=len(mine),
+        )
 
     def commit(
         self, plan: StepPlan, result: StepResult, now_s: float
@@ -141,7 +231,10 @@ class Scheduler:
         reports = (
             self._apply(entry, result.tokens_S[s], now_s)
             if result.ok_S[s]
-            else self._distrust(plan, entry, result.fault_S[s] if result.fault_S else 0, now_s)
+            else self._distrust(
+                entry.sequence,
+                incident_of(plan, entry, result.fault_S[s] if result.fault_S else 0, now_s),
+            )
             for entry, s in live
         )
         return [report for report in reports if report is not None]
@@ -177,10 +270,22 @@ class Scheduler:
             if self._finds(sequence.num_missing_pages):
                 sequence.held.lease.extend(sequence.num_missing_pages)
                 return
-            self._preempt(max(self._admitted.values(), key=_arrival))
+            self._preempt(self._victim(sequence))
+
+    def _victim(self, growing: Sequence) -> Sequence:
+        """Return the youngest; one whose pages are on their way only where nobody else is younger."""
+        # what is handed over leaves by itself
+        pages_of = [s for s in self._admitted.values() if s.submit.part != "prefill"]
+        at_work = [s for s in pages_of if not isinstance(s.state, Receiving)]
+        victim = max(at_work, key=_arrival)
+        return max(pages_of, key=_arrival) if victim is growing else victim
 
     def _preempt(self, victim: Sequence) -> None:
         self._num_preemptions += 1
+        if victim.submit.part == "decode":
+            self._end(victim, "preempted")
+            self._reports.append(Preempted(request_id=victim.request_id))
+            return
         self._backlog.remove(victim)
         self._backlog.restore(victim)
         del self._admitted[victim.request_id]
@@ -216,12 +321,43 @@ class Scheduler:
             is_last = start + len(token_ids) == len(sequence.tokens)
             if is_last:
                 self._backlog.remove(sequence)
+            if sequence.submit.part == "prefill" and not sequence.num_prefill_chunks:
+                self._reports.append(
+                    Started(request_id=sequence.request_id, cached_tokens=sequence.num_cached)
+                )
             self._policy.charge(tenant, len(token_ids))
             return Entry(sequence, token_ids, start, is_last)
         return None
 
+    def _reserve_for_arrivals(self, now_s: float) -> None:
+        """Reserve pages for those that wait for a hand-off, in order, as long as there are any."""
+        while self._arrivals:
+            tenant = self._policy.order(self._arrivals.tenants)[0]
+            sequence = self._arrivals.head(tenant)
+            if not self._has_room_for(sequence):
+                return
+            self._arrivals.remove(sequence)
+            self._policy.charge(tenant, sequence.num_missing_pages * PAGE_TOKENS)
+            target = sequence.reserve(self._cache_format)
+            self._receiving[target.handoff] = sequence
+            self._admitted[sequence.request_id] = sequence
+            self._reports.append(Reserved(request_id=sequence.request_id, target=target))
+
     def _admit(self, sequence: Sequence, now_s: float) -> bool:
         """Give a sequence its pages if there is room for it."""
+        if not self._has_room_for(sequence):
+            return False
+        if sequence.num_cached is None:
+            self._num_prompt_tokens += sequence.num_prompt
+            self._num_cached_tokens += sequence.num_written
+        sequence.admit(now_s)
+        self._admitted[sequence.request_id] = sequence
+        return True
+
+    def _has_room_for(self, sequence: Sequence) -> bool:
+        """Let a sequence hold the prefix that is known of it, if there is room for the rest."""
+        if self._is_overtaking(sequence):
+            return False
         if len(self._admitted) >= self._limits.max_batch:
             return False
         sequence.find_prefix(self._prefixes)
@@ -231,13 +367,19 @@ class Scheduler:
             num_growing = sum(s.may_grow for s in (sequence, *self._admitted.values()))
         if not self._finds(sequence.num_missing_pages + num_growing):
             sequence.preempt(self._last_planned)
+            self._short = sequence
             return False
-        if sequence.num_cached is None:
-            self._num_prompt_tokens += sequence.num_prompt
-            self._num_cached_tokens += sequence.num_written
-        sequence.admit(now_s)
-        self._admitted[sequence.request_id] = sequence
         return True
+
+    def _is_overtaking(self, sequence: Sequence) -> bool:
+        """Whether an older one of the other queue has been refused pages and still waits for them."""
+        short = self._short
+        return (
+            short is not None
+            and isinstance(short.state, Waiting)
+            and short.arrival < sequence.arrival
+            and (short.submit.part == "decode") != (sequence.submit.part == "decode")
+        )
 
     def _finds(self, num_pages: int) -> bool:
         """Return whether so many pages are free, or can be made so."""
@@ -247,10 +389,8 @@ class Scheduler:
             self._prefixes.evict(missing)
         return self._pool.num_free >= num_pages
 
-    def _distrust(self, plan: StepPlan, entry: Entry, fault: int, now_s: float) -> Failed:
+    def _distrust(self, sequence: Sequence, incident: Incident) -> Failed:
         """End a sequence of which a page did not pass the check; nobody else notices."""
-        sequence = entry.sequence
-        incident = incident_of(plan, entry, fault, now_s)
         self.incidents.add(incident)
         if incident.page is not None:
             self._pool.quarantine(PageIndex(incident.page))
@@ -270,6 +410,11 @@ class Scheduler:
             return self._fail(sequence, "internal", "the model's logits are not finite")
         if isinstance(sequence.state, Prefilling):
             sequence.share_prompt(self._prefixes)
+            if sequence.submit.part == "prefill":
+                # the decode member tells it, when it has what belongs to it
+                self._policy.charge(sequence.tenant, 1)
+                sequence.await_confirmation(sequence.append(token_id, now_s))
+                return None
         return self._take(sequence, token_id, now_s)
 
     def _take(self, sequence: Sequence, token_id: int, now_s: float) -> SequenceTokens:
@@ -279,6 +424,7 @@ class Scheduler:
         if finish is not None:
             self._end(sequence)
         elif isinstance(sequence.state, Prefilling):
+            assert self._handoff is not None, "the pool has no decode member"
             sequence.hand_off(self._handoff)
             self._running[sequence.request_id] = sequence
         return SequenceTokens(
@@ -290,17 +436,29 @@ class Scheduler:
         )
 
     def _fail(self, sequence: Sequence, reason: str, message: str) -> Failed:
-        self._end(sequence)
+        self._end(sequence, f"{reason}: {message}")
         return Failed(request_id=sequence.request_id, reason=reason, message=message)
 
-    def _end(self, sequence: Sequence) -> None:
+    def _end(self, sequence: Sequence, problem: str = "the sequence has ended") -> None:
         del self._live[sequence.request_id]
         self._admitted.pop(sequence.request_id, None)
         self._running.pop(sequence.request_id, None)
-        self._backlog.remove(sequence)
+        line = self._arrivals if sequence.submit.part == "decode" else self._backlog
+        line.remove(sequence)
+        if isinstance(state := sequence.state, Receiving):
+            self._receiving.pop(state.reception.reservation.handoff.number, None)
         self._policy.leave(sequence.tenant)
         # a later step may be planned already and name its pages
-        sequence.end(self._last_planned)
+        sequence.end(self._last_planned, problem)
+
+
+def _phase_of(sequence: Sequence) -> Phase:
+    """Return the phase that the sequence is in, or waits for."""
+    match sequence.submit.part:
+        case "whole":
+            return "decode" if isinstance(sequence.state, Running) else "prefill"
+        case part:
+            return part
 
 
 def _arrival(sequence: Sequence) -> int:

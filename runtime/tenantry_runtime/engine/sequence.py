@@ -1,26 +1,41 @@
 """One request inside a node: its tokens, its state, and all that it holds.
 
-| state | holds | cache written |
-|---|---|---|
-| waiting | nothing | nothing |
-| prefilling | an owner slot, pages for all its tokens, the first of them shared | `num_written` tokens |
-| running | the same, adopted by the decode member, growing | all tokens but the last |
-| finished | nothing | - |
+| state | in parts | holds | cache written |
+|---|---|---|---|
+| waiting | all | nothing | nothing |
+| prefilling | whole, prefill | an owner slot, pages for all its tokens, the first of them shared; in part prefill a channel, once the decode member has said where to | `num_written` tokens |
+| delivering | prefill | the same, until the decode member has confirmed | all tokens but the last |
+| receiving | decode | an owner slot, pages for the prompt, the first of them shared, the others reserved for a hand-off | what has come and was verified |
+| running | whole, decode | an owner slot, pages for its tokens, growing | all tokens but the last |
+| finished | all | nothing | - |
 
-What a sequence holds is taken and released here alone.
+| from | to | when |
+|---|---|---|
+| waiting | prefilling, receiving | its pages are free |
+| prefilling | running | its last chunk is computed, and the decode member adopts the pages (whole) |
+| prefilling | delivering | its last chunk is computed (prefill) |
+| receiving | running | all pages and the hand-off's end have come and are verified |
+| any but waiting | waiting | preempted; in part decode it is finished instead, and comes back as another sequence |
+| delivering | finished | confirmed |
+
+What a sequence holds is taken and released here alone. A reservation is closed before its pages are
+released, so that what comes late finds nothing to be written to.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from tenantry_runtime.cache.owners import OwnerSlot, OwnerSlots
 from tenantry_runtime.cache.pages import Lease, StepNumber
 from tenantry_runtime.cache.prefix import PrefixTrees
+from tenantry_runtime.cache.reservation import Reservation
 from tenantry_runtime.core import PAGE_TOKENS, FinishReason
 from tenantry_runtime.pool.handoff import Handoff
-from tenantry_runtime.pool.messages import Submit, Timings
+from tenantry_runtime.pool.messages import HandoffEnd, HandoffTarget, Submit, Timings
+
+from .crossing import Delivery, Reception, pack_refs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +50,28 @@ class Prefilling:
     owner: OwnerSlot
     lease: Lease
     num_written: int
+    delivery: Delivery | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivering:
+    """Prefilled, its first token sampled; its pages are on their way to a decode member."""
+
+    owner: OwnerSlot
+    lease: Lease
+    finish: FinishReason | None
+    """Set where the first token is the last one too."""
+    delivery: Delivery | None
+    """None: nobody has said yet where to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiving:
+    """Its pages are being brought by a hand-off."""
+
+    owner: OwnerSlot
+    lease: Lease
+    reception: Reception
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +87,8 @@ class Finished:
     """Complete, failed or canceled."""
 
 
-SequenceState: TypeAlias = Waiting | Prefilling | Running | Finished
+Holding: TypeAlias = Prefilling | Delivering | Receiving | Running
+SequenceState: TypeAlias = Waiting | Holding | Finished
 
 
 class Sequence:
@@ -97,10 +135,23 @@ class Sequence:
         return self.submit.tenant
 
     @property
-    def held(self) -> Prefilling | Running:
+    def held(self) -> Holding:
         """The state, of a sequence that holds pages."""
-        assert isinstance(self.state, Prefilling | Running), self.state
+        assert isinstance(self.state, Holding), self.state
         return self.state
+
+    @property
+    def delivery(self) -> Delivery | None:
+        """Its way to a decode member, if it has one."""
+        state = self.state
+        return state.delivery if isinstance(state, Prefilling | Delivering) else None
+
+    @property
+    def num_deliverable(self) -> int:
+        """Tokens of the prompt in pages that are complete, of a sequence in part prefill."""
+        if isinstance(self.state, Delivering):
+            return self.num_prompt
+        return self.num_written // PAGE_TOKENS * PAGE_TOKENS
 
     @property
     def num_written(self) -> int:
@@ -109,14 +160,38 @@ class Sequence:
         return self.state.num_written
 
     @property
+    def num_queued(self) -> int:
+        """Tokens that wait or are being computed or received."""
+        match self.state:
+            case Waiting():
+                return len(self.tokens)
+            case Prefilling(num_written=num_written):
+                return len(self.tokens) - num_written
+            case Receiving(reception=reception):
+                return (reception.num_wanted - len(reception.written)) * PAGE_TOKENS
+            case _:
+                return 0
+
+    @property
     def num_missing_pages(self) -> int:
         """Pages that its tokens need beyond those it holds."""
         num_pages = 0 if isinstance(self.state, Waiting) else len(self.held.lease)
         return pages_for(len(self.tokens)) - num_pages
 
     @property
+    def num_growth_pages(self) -> int:
+        """Pages that its longest possible answer needs beyond those it holds."""
+        if self.submit.part == "prefill":
+            return 0
+        # the last token is never written
+        num_tokens = self.num_prompt + self.submit.max_tokens - 1
+        return max(pages_for(num_tokens) - len(self.held.lease), 0)
+
+    @property
     def may_grow(self) -> bool:
         """Whether its longest possible answer needs more pages than its tokens so far."""
+        if self.submit.part == "prefill":
+            return False
         # the last token is never written
         num_tokens = self.num_prompt + self.submit.max_tokens - 1
         return pages_for(num_tokens) > pages_for(len(self.tokens))
@@ -137,20 +212,84 @@ class Sequence:
             self.num_cached = state.num_written
             self.prefill_started_s = now_s
 
+    def reserve(self, cache_format: str) -> HandoffTarget:
+        """Reserve pages for the rest of its prompt, to be written by a hand-off; return its target."""
+        state = self.state
+        assert isinstance(state, Prefilling), state
+        first_page = len(state.lease)
+        state.lease.extend(self.num_missing_pages)
+        reservation = Reservation(state.lease, state.owner, first_page=first_page)
+        self.state = Receiving(
+            owner=state.owner, lease=state.lease, reception=Reception(reservation)
+        )
+        return HandoffTarget(
+            model=self.submit.model,
+            incarnation=0,
+            handoff=reservation.handoff.number,
+            cache_format=cache_format,
+            first_page=first_page,
+            pages=pack_refs(state.lease.refs[first_page:]),
+        )
+
     def advance(self, num_tokens: int) -> None:
         """A chunk is written."""
         state = self.state
         assert isinstance(state, Prefilling), state
         self.num_prefill_chunks += 1
-        self.state = Prefilling(
-            owner=state.owner, lease=state.lease, num_written=state.num_written + num_tokens
-        )
+        self.state = replace(state, num_written=state.num_written + num_tokens)
 
     def share_prompt(self, prefixes: PrefixTrees) -> None:
         """Let later prompts of its tenant begin with its pages: those full of prompt, all verified."""
         state = self.state
-        assert isinstance(state, Prefilling) and state.num_written >= self.num_prompt, state
-        prefixes.insert(self.tenant, state.lease, self.tokens, num_verified=self.num_prompt)
+        is_written = isinstance(state, Prefilling) and state.num_written >= self.num_prompt
+        # of what it has received, too, and nothing that it decoded is in these pages
+        assert is_written or isinstance(state, Running), state
+        prefixes.insert(self.tenant, self.held.lease, self.tokens, num_verified=self.num_prompt)
+
+    def deliver_to(self, delivery: Delivery) -> None:
+        """Send its pages there, and no more to where they were sent before."""
+        state = self.state
+        assert isinstance(state, Prefilling | Delivering), state
+        if state.delivery is not None:
+            state.delivery.close()
+        self.state = replace(state, delivery=delivery)
+
+    def await_confirmation(self, finish: FinishReason | None) -> None:
+        """All of its prompt is computed and its first token sampled: what is left is to hand it over."""
+        state = self.state
+        assert isinstance(state, Prefilling), state
+        self.state = Delivering(
+            owner=state.owner, lease=state.lease, finish=finish, delivery=state.delivery
+        )
+
+    def ending(self) -> HandoffEnd:
+        """Return what the decode member must know beside the pages."""
+        state = self.state
+        assert isinstance(state, Delivering) and state.delivery is not None, state
+        assert self.prefill_started_s is not None and self.first_token_s is not None
+        return HandoffEnd(
+            handoff=state.delivery.handoff,
+            num_pages=len(state.delivery.refs),
+            first_token=self.tokens[-1],
+            finish=state.finish,
+            cached_tokens=self.num_cached or 0,
+            queued_ns=_ns(self.queued_s),
+            prefill_started_ns=_ns(self.prefill_started_s),
+            first_token_ns=_ns(self.first_token_s),
+            num_prefill_chunks=self.num_prefill_chunks,
+        )
+
+    def receive(self, end: HandoffEnd) -> None:
+        """All of its pages have come and are verified: it runs from here."""
+        state = self.state
+        assert isinstance(state, Receiving), state
+        state.reception.close(None)
+        self.num_cached = end.cached_tokens
+        self.queued_s = end.queued_ns / 1e9
+        self.prefill_started_s = end.prefill_started_ns / 1e9
+        self.first_token_s = end.first_token_ns / 1e9
+        self.num_prefill_chunks = end.num_prefill_chunks
+        self.state = Running(owner=state.owner, lease=state.lease)
 
     def hand_off(self, handoff: Handoff) -> None:
         """The decode member takes the pages over."""
@@ -171,12 +310,13 @@ class Sequence:
 
     def preempt(self, after: StepNumber) -> None:
         """Back to waiting, with its tokens and without its pages."""
-        self._release(after)
+        self._release(after, "preempted")
         self.state = Waiting()
 
-    def end(self, after: StepNumber) -> None:
+    def end(self, after: StepNumber, problem: str = "the sequence has ended") -> None:
+        """`problem` is what a hand-off that is under way ends with."""
         assert not isinstance(self.state, Finished), "a sequence ends once"
-        self._release(after)
+        self._release(after, problem)
         self.state = Finished()
 
     def timings(self, finished_s: float) -> Timings:
@@ -189,15 +329,26 @@ class Sequence:
             num_prefill_chunks=self.num_prefill_chunks,
         )
 
-    def _release(self, after: StepNumber) -> None:
+    def _release(self, after: StepNumber, problem: str) -> None:
         match self.state:
-            case Prefilling(lease=lease) | Running(lease=lease):
-                lease.pool.release(lease, after)
-                self._owners.release(self.tenant)
+            case Prefilling(delivery=delivery) | Delivering(delivery=delivery):
+                if delivery is not None:
+                    delivery.close()
+                self._give_back(after)
+            case Receiving(reception=reception):
+                reception.close(problem)
+                self._give_back(after)
+            case Running():
+                self._give_back(after)
             case Waiting() | Finished():
                 pass
             case _:
                 assert_never(self.state)
+
+    def _give_back(self, after: StepNumber) -> None:
+        lease = self.held.lease
+        lease.pool.release(lease, after)
+        self._owners.release(self.tenant)
 
 
 def pages_for(num_tokens: int) -> int:

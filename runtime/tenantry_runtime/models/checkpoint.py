@@ -23,7 +23,7 @@ import torch
 
 from tenantry_runtime.errors import CheckpointError
 
-from .safetensors_file import StoredTensor, read_header, read_tensor
+from .safetensors_file import DTYPES, StoredTensor, read_header, read_tensor
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
@@ -60,6 +60,10 @@ class Checkpoint:
     def names(self) -> tuple[str, ...]:
         """All tensors, in the order of the files' own lists."""
         return tuple(self._stored)
+
+    def dtype(self, name: str) -> torch.dtype | None:
+        """Return what a tensor that is here is stored as; None if that is nothing known."""
+        return DTYPES.get(self._stored[name].dtype)
 
     def look_up(self, name: str, shape: tuple[int, ...] | None = None) -> StoredTensor:
         """Return where a tensor lies, which counts as asked for; raise if it is missing or misshaped."""

@@ -23,6 +23,7 @@ from .attend import Attend, PagedAttend, Selection
 from .batch import ForwardBatch
 from .config import ModelConfig
 from .decode_step import decode_step
+from .device_attend import DeviceAttend, reads_on_device
 from .layers import Attention, Mlp, Moe, RmsNorm
 from .linear import Linear, Part, WeightSource
 from .rope import inverse_frequencies, rotation
@@ -147,6 +148,8 @@ class Decoder:
         self.config = config
         self.revision = revision
         """SHA-256 that names the checkpoint (`Checkpoint.revision`)."""
+        self.weights = ""
+        """The formats of its matrices in memory, where its source says so (`CheckpointSource.held`)."""
         self._deterministic = deterministic
         self._reduce = reduce
         # before anything is read; heads must not be cut apart, which their rows alone would allow
@@ -189,7 +192,8 @@ class Decoder:
                 hidden_RH = self._step.run(_rows(batch, checked))
                 checked.landing.landed(checked.write_slot_T, cache.num_appends)
                 return hidden_RH
-        attend = PagedAttend(checked, batch.cu_len, cache, deterministic=self._deterministic)
+        attends = DeviceAttend if reads_on_device(cache) else PagedAttend
+        attend = attends(checked, batch.cu_len, cache, deterministic=self._deterministic)
         x_TH = self.trunk(batch.token_ids_T, batch.positions_T, attend)
         return self.norm(x_TH[batch.logit_rows_R])
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import layer_norm, linear, rms_norm
 
-from tenantry_kernels.choice import is_compiled
+from tenantry_kernels import on_gpu
+from tenantry_kernels.choice import is_compiled, is_triton
 from tenantry_kernels.cpu import ops as cpu
 from tenantry_kernels.experts import swiglu
 
@@ -75,7 +76,7 @@ class Router:
     deterministic: bool = False
 
     def __call__(self, x_TH: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return chosen experts int64 [T, K] and their float32 weights [T, K]."""
+        """Return chosen experts int64 (of Triton's, int32) [T, K] and their float32 weights [T, K]."""
         has_groups = self.config.num_groups > 1
         if is_compiled("router", x_TH, deterministic=self.deterministic):
             return cpu.route(
@@ -85,6 +86,16 @@ class Router:
                 self.config.num_experts_per_token,
                 num_groups=self.config.num_groups,
                 num_groups_kept=self.config.num_groups_per_token,
+                is_normalized=self.config.normalize_weights,
+                scaling=self.config.routed_scaling,
+            )
+        # which parts a product is divided into depends on how many rows there are
+        if is_triton(x_TH) and not (has_groups or self.deterministic):
+            return on_gpu.route(
+                x_TH,
+                self.weight_EH,
+                self.bias_E,
+                self.config.num_experts_per_token,
                 is_normalized=self.config.normalize_weights,
                 scaling=self.config.routed_scaling,
             )

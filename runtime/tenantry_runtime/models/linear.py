@@ -15,7 +15,8 @@ from typing import Literal, Protocol, TypeAlias
 import torch
 from torch.nn.functional import linear, pad
 
-from tenantry_kernels.choice import is_compiled
+from tenantry_kernels import on_gpu
+from tenantry_kernels.choice import is_compiled, is_triton
 from tenantry_kernels.cpu import ops as cpu
 from tenantry_kernels.experts import route_to_experts, swiglu
 
@@ -163,6 +164,16 @@ class DenseExperts:
     ) -> torch.Tensor:
         if is_compiled("experts", x_TH, deterministic=self._deterministic):
             return cpu.routed_experts(x_TH, expert_TK, weight_TK, self.gate_up_EJH, self.down_EHI)
+        if is_triton(x_TH):
+            tile_rows = ROW_TILE if self._deterministic else None
+            return on_gpu.routed_experts(
+                x_TH,
+                expert_TK,
+                weight_TK,
+                self.gate_up_EJH,
+                self.down_EHI,
+                tile_rows=tile_rows,
+            )
         num_experts = self.gate_up_EJH.shape[0]
         return route_to_experts(x_TH, expert_TK, weight_TK, num_experts, self._expert)
 

@@ -1,33 +1,25 @@
 """The two weight formats of released checkpoints, both ways.
 
-INT4 `pack-quantized` (compressed-tensors), matrix [out, in], group of 32 input columns:
-
-| tensor | dtype | shape | what |
-|---|---|---|---|
-| weight_packed | int32 | [out, in / 8] | column j is nibble j % 8 of word j // 8, lowest first, stored as q + 8 |
-| weight_scale | bf16 | [out, in / 32] | w = q * scale, q in -8..7 |
-| weight_shape | int32 or int64 | [2] | (out, in) |
-
-FP8 blocks, matrix [out, in]:
-
-| tensor | dtype | shape | what |
-|---|---|---|---|
-| weight | float8_e4m3fn | [out, in] | |
-| weight_scale_inv | float32 | [ceil(out / 128), ceil(in / 128)] | w = q * scale_inv, despite the name |
-
-The last block of an axis may be partial. A block may straddle two heads of kv_b_proj: dequantize
-before splitting.
+Layouts: `tenantry_kernels/int4_matrix.py` and `fp8_matrix.py`, where they are read.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
-INT4_GROUP = 32
-INT4_PER_WORD = 8
-FP8_BLOCK = 128
+from tenantry_kernels.fp8_matrix import (
+    FP8_BLOCK as FP8_BLOCK,
+    Fp8Matrix as Fp8Matrix,
+    dequantize_fp8 as dequantize_fp8,
+)
+from tenantry_kernels.int4_matrix import (
+    INT4_GROUP as INT4_GROUP,
+    INT4_PER_WORD as INT4_PER_WORD,
+    Int4Matrix as Int4Matrix,
+    dequantize_int4 as dequantize_int4,
+    unpack_int4 as unpack_int4,
+)
+
 FP8_MAX = 448.0
 """Largest finite float8_e4m3fn."""
 
@@ -39,27 +31,6 @@ _INT4_DIVISORS = (6.5, 7.0, 7.5, 8.0, 8.75)
 _VALUES_AT_ONCE = 1 << 16
 
 
-class Int4Matrix(NamedTuple):
-    """One INT4 matrix as it stands in a file, less its shape."""
-
-    packed: torch.Tensor
-    scale: torch.Tensor
-
-
-class Fp8Matrix(NamedTuple):
-    """One FP8 matrix as it stands in a file."""
-
-    weight: torch.Tensor
-    scale_inv: torch.Tensor
-
-
-def unpack_int4(packed: torch.Tensor) -> torch.Tensor:
-    """Return int8 [out, in] in -8..7 of int32 words [out, in / 8]."""
-    shift = torch.arange(0, 32, 4, dtype=torch.int32, device=packed.device)
-    nibbles: torch.Tensor = (packed[..., None] >> shift) & 0xF
-    return (nibbles - 8).to(torch.int8).flatten(-2)
-
-
 def pack_int4(q: torch.Tensor) -> torch.Tensor:
     """Return int32 words [out, in / 8] of integers [out, in] in -8..7."""
     nibbles: torch.Tensor = (q.to(torch.int64) + 8).unflatten(-1, (-1, INT4_PER_WORD))
@@ -67,12 +38,6 @@ def pack_int4(q: torch.Tensor) -> torch.Tensor:
     # int64 keeps the top nibble's sign bit out of the sum; the cast wraps it back into an int32
     words: torch.Tensor = (nibbles << shift).sum(-1)
     return words.to(torch.int32)
-
-
-def dequantize_int4(matrix: Int4Matrix) -> torch.Tensor:
-    """Return float32 [out, in]."""
-    groups: torch.Tensor = unpack_int4(matrix.packed).float().unflatten(-1, (-1, INT4_GROUP))
-    return (groups * matrix.scale.float()[..., None]).flatten(-2)
 
 
 def quantize_int4(weight: torch.Tensor) -> Int4Matrix:
@@ -106,14 +71,6 @@ def int4_scale(groups: torch.Tensor) -> torch.Tensor:
 def int4_round(groups: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """Return the nearest integers in -8..7, as float32."""
     return (groups / scale).round().clamp(-8, 7)
-
-
-def dequantize_fp8(matrix: Fp8Matrix) -> torch.Tensor:
-    """Return float32 [out, in]."""
-    num_rows, num_columns = matrix.weight.shape
-    scale = matrix.scale_inv.repeat_interleave(FP8_BLOCK, 0)[:num_rows]
-    scale = scale.repeat_interleave(FP8_BLOCK, 1)[:, :num_columns]
-    return matrix.weight.float() * scale
 
 
 def quantize_fp8(weight: torch.Tensor) -> Fp8Matrix:

@@ -14,8 +14,12 @@ from anyio.abc import TaskGroup
 
 from tenantry_runtime.errors import IncompatibleNode, NodeUnavailable
 
-from .connection import Connection, ConnectionLost, Liveness, open_connection
-from .messages import NodeDescription, NodeStatistics, SequenceTokens, Submit
+from .bell import Bell
+from .connection import Connection, ConnectionLost, open_connection
+from .interface import NodeObserver, RunningSequence
+from .liveness import Liveness
+from .messages import NodeDescription, NodeStatistics, Submit
+from .tls import TlsFiles, require_safe
 
 FIRST_DELAY_S = 0.05
 LAST_DELAY_S = 1.0
@@ -25,21 +29,44 @@ STATISTICS_TIMEOUT_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-def connect(address: str, *, edge: str = "edge", liveness: Liveness | None = None) -> NodeClient:
+def connect(
+    address: str,
+    *,
+    edge: str = "edge",
+    liveness: Liveness | None = None,
+    tls: TlsFiles | None = None,
+    observer: NodeObserver | None = None,
+) -> NodeClient:
     """Make the client of the node at `unix:/path/node.sock` or `host:port`.
 
     Entering it does not wait for the node: it connects in the background and keeps doing so.
+    Raises `ConfigurationError` where `tls.require_safe` does, or for certificates that cannot be read.
     """
-    return NodeClient(address, edge=edge, liveness=liveness or Liveness())
+    require_safe(address, tls)
+    if tls is not None:
+        tls.read()
+    return NodeClient(
+        address, edge=edge, liveness=liveness or Liveness(), tls=tls, observer=observer
+    )
 
 
 class NodeClient:
     """A `TokenSource` over gRPC. One Work stream carries all sequences."""
 
-    def __init__(self, address: str, *, edge: str, liveness: Liveness) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        edge: str,
+        liveness: Liveness,
+        tls: TlsFiles | None = None,
+        observer: NodeObserver | None = None,
+    ) -> None:
         self._address = address
         self._edge = edge
         self._liveness = liveness
+        self._tls = tls
+        self._observer = observer
         self._connection: Connection | None = None
         self._description: NodeDescription | None = None
         self._refusal: IncompatibleNode | None = None
@@ -62,6 +89,10 @@ class NodeClient:
         self._tasks.cancel_scope.cancel()
         # without the body's exception, which would come out wrapped in a group
         await self._tasks.__aexit__(None, None, None)
+
+    @property
+    def address(self) -> str:
+        return self._address
 
     @property
     def is_healthy(self) -> bool:
@@ -87,13 +118,15 @@ class NodeClient:
         return self._connection.description
 
     @asynccontextmanager
-    async def generate(self, submit: Submit) -> AsyncIterator[AsyncIterator[SequenceTokens]]:
+    async def generate(
+        self, submit: Submit, bell: Bell | None = None
+    ) -> AsyncIterator[RunningSequence]:
         """Run one sequence, as `TokenSource` says."""
         connection = self._connection
         if connection is None or not self.is_healthy:
             raise NodeUnavailable(submit.model)
-        async with connection.sequence(submit) as tokens:
-            yield tokens
+        async with connection.sequence(submit, bell) as sequence:
+            yield sequence
 
     async def statistics(self) -> NodeStatistics:
         """Ask the node for its state; raise `NodeUnavailable` when it does not answer."""
@@ -109,7 +142,11 @@ class NodeClient:
         while True:
             try:
                 async with open_connection(
-                    self._address, edge=self._edge, liveness=self._liveness
+                    self._address,
+                    edge=self._edge,
+                    liveness=self._liveness,
+                    tls=self._tls,
+                    observer=self._observer,
                 ) as connection:
                     delay_s = FIRST_DELAY_S
                     self._become(connection, None)

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -21,36 +21,47 @@ from tenantry_runtime.errors import (
     CapacityExceeded,
     ContextExceeded,
     GenerationFailed,
+    HandoffFailed,
     IncompatibleNode,
-    NodeUnavailable,
+    NodeLost,
+    ReaderTooSlow,
     TenantryError,
 )
 
+from .bell import Bell
 from .frames import FrameJoiner, MalformedFrame, split
 from .grpc_options import (
     HELLO,
     INCARNATION_KEY,
-    KEEPALIVE_INTERVAL_S,
-    KEEPALIVE_TIMEOUT_S,
     STATISTICS,
     WORK,
+    channel_for,
     channel_options,
 )
+from .interface import NodeObserver, SequencePreempted
+from .liveness import Liveness
 from .mailbox import Mailbox
 from .messages import (
     OLDEST_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
     Cancel,
+    Deliver,
+    Delivered,
     Failed,
     Hello,
     NodeDescription,
     NodeMessage,
     NodeStatistics,
+    Preempted,
+    PrefixChanges,
+    Reserved,
     SequenceTokens,
+    Started,
     Step,
     Submit,
 )
 from .outbox import Outbox
+from .tls import TlsFiles
 from .wire import (
     decode_description,
     decode_node_message,
@@ -76,35 +87,32 @@ class ConnectionLost(ConnectionError):
     """The node does not answer, or not any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Liveness:
-    """When a node that says nothing counts as gone."""
-
-    ask_every_s: float = 2.0
-    """Between two requests for statistics."""
-    stale_after_s: float = 30.0
-    """A step loop that has not turned for this long is not healthy; a long prefill chunk may take seconds."""
-    keepalive_interval_s: float = KEEPALIVE_INTERVAL_S
-    keepalive_timeout_s: float = KEEPALIVE_TIMEOUT_S
-    """A front that answers no ping within this is gone; so are its sequences."""
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Running:
     """One sequence that a request waits for."""
 
     submit: Submit
-    mailbox: Mailbox = field(default_factory=Mailbox)
+    mailbox: Mailbox
     is_posted: bool = False
 
 
 class Connection:
     """A Work stream that the node has accepted, and the sequences on it."""
 
-    def __init__(self, *, channel: Any, call: Any, description: NodeDescription) -> None:
+    def __init__(
+        self,
+        *,
+        address: str,
+        channel: Any,
+        call: Any,
+        description: NodeDescription,
+        observer: NodeObserver | None = None,
+    ) -> None:
         self.description = description
         self.progress_s = time.monotonic()
         """When the node last showed that its step loop turns."""
+        self._address = address
+        self._observer = observer
         self._call = call
         self._statistics = channel.unary_unary(STATISTICS)
         self._outbox = Outbox(max_bytes=MAX_UNSENT_BYTES)
@@ -113,12 +121,16 @@ class Connection:
         self._last_turn_ns = 0
 
     @asynccontextmanager
-    async def sequence(self, submit: Submit) -> AsyncIterator[Mailbox]:
+    async def sequence(self, submit: Submit, bell: Bell | None = None) -> AsyncIterator[Mailbox]:
         """Run one sequence on the node; leaving before its end cancels it there."""
         # on the wire its own name: tokens of a cancelled sequence may still be on their way when
         # its request is tried again
         name = f"{submit.request_id}#{next(self._serial)}"
-        running = self._running[name] = _Running(submit=submit)
+
+        def post(deliver: Deliver) -> None:
+            self._outbox.post(encode(replace(deliver, request_id=name)))
+
+        running = self._running[name] = _Running(submit=submit, mailbox=Mailbox(bell, post=post))
         try:
             await self._outbox.wait_for_room()
             self._outbox.post(encode(pack(replace(submit, request_id=name))))
@@ -140,6 +152,8 @@ class Connection:
         if statistics.loop_turn_ns != self._last_turn_ns:
             self._last_turn_ns = statistics.loop_turn_ns
             self.progress_s = time.monotonic()
+        if self._observer is not None:
+            self._observer.reported(self._address, statistics)
         return statistics
 
     async def run(self, liveness: Liveness) -> str:
@@ -160,7 +174,15 @@ class Connection:
         """End every sequence: the node is gone, or this edge leaves it."""
         self._outbox.close()
         for running in self._running.values():
-            running.mailbox.fail(NodeUnavailable(running.submit.model))
+            running.mailbox.fail(NodeLost(running.submit.model))
+        self._running.clear()
+
+    def give_up(self) -> None:
+        """End every sequence, and tell the node, should it ever turn again."""
+        for name, running in self._running.items():
+            running.mailbox.fail(NodeLost(running.submit.model))
+            if running.is_posted:
+                self._outbox.post(encode(Cancel(request_id=name)))
         self._running.clear()
 
     async def _send(self) -> str:
@@ -184,6 +206,9 @@ class Connection:
             except ConnectionLost as error:
                 # whether the node is lost, the stream knows; silence alone makes it unhealthy
                 _log.warning("no statistics: %s", error)
+            if self._running and time.monotonic() - self.progress_s > liveness.lost_after_s:
+                _log.warning("node %s has not turned for too long", self._address)
+                self.give_up()
 
     def _accept(self, message: NodeMessage) -> None:
         match message:
@@ -191,6 +216,18 @@ class Connection:
                 self.progress_s = time.monotonic()
                 for tokens in sequences:
                     self._pass_on(tokens)
+            case Started() | Reserved():
+                if (running := self._running.get(message.request_id)) is not None:
+                    running.mailbox.tell(message)
+            case Delivered(request_id=name):
+                if (delivered := self._running.pop(name, None)) is not None:
+                    delivered.mailbox.tell(message)
+            case Preempted(request_id=name):
+                if (preempted := self._running.pop(name, None)) is not None:
+                    preempted.mailbox.fail(SequencePreempted())
+            case PrefixChanges():
+                if self._observer is not None:
+                    self._observer.changed(self._address, self.description, message)
             case Failed(request_id=name):
                 failed = self._running.pop(name, None)
                 if failed is not None:
@@ -206,8 +243,7 @@ class Connection:
         # before these are added: a node that catches up may send more than that at once
         if mailbox.num_unread_tokens > MAX_UNREAD_TOKENS:
             del self._running[name]
-            problem = f"its reader left {mailbox.num_unread_tokens} tokens unread"
-            mailbox.fail(GenerationFailed(problem))
+            mailbox.fail(ReaderTooSlow(mailbox.num_unread_tokens))
             self._outbox.post(encode(Cancel(request_id=name)))
             return
         mailbox.add(replace(tokens, request_id=running.submit.request_id))
@@ -228,20 +264,27 @@ class Connection:
                 return ContextExceeded(num_tokens, min(limits, default=0))
             case "cache_integrity":
                 return CacheIntegrityError(failed.message)
+            case "handoff":
+                return HandoffFailed(failed.message)
             case _:
                 return GenerationFailed(f"{failed.reason}: {failed.message}")
 
 
 @asynccontextmanager
 async def open_connection(
-    address: str, *, edge: str, liveness: Liveness
+    address: str,
+    *,
+    edge: str,
+    liveness: Liveness,
+    tls: TlsFiles | None = None,
+    observer: NodeObserver | None = None,
 ) -> AsyncIterator[Connection]:
     """Shake hands and open the Work stream.
 
     Raise `ConnectionLost` when the node does not answer, `IncompatibleNode` when it refuses.
     """
     options = channel_options(liveness.keepalive_interval_s, liveness.keepalive_timeout_s)
-    async with grpc.aio.insecure_channel(address, options=options) as channel:
+    async with channel_for(address, tls, options=options) as channel:
         description = await _shake_hands(channel, address, edge)
         call = channel.stream_stream(WORK)(
             metadata=((INCARNATION_KEY, str(description.incarnation)),)
@@ -251,7 +294,13 @@ async def open_connection(
             await call.initial_metadata()
             if call.done():
                 raise ConnectionLost(await call.details())
-            connection = Connection(channel=channel, call=call, description=description)
+            connection = Connection(
+                address=address,
+                channel=channel,
+                call=call,
+                description=description,
+                observer=observer,
+            )
             try:
                 yield connection
             finally:

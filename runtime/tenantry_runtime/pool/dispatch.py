@@ -13,54 +13,68 @@ import anyio
 from msgspec.structs import replace
 
 from .frames import MalformedFrame
-from .messages import Cancel, Failed, NodeMessage, SequenceTokens, Step
+from .messages import (
+    Cancel,
+    Deliver,
+    Failed,
+    NodeMessage,
+    PrefixChanges,
+    Reserved,
+    SequenceTokens,
+    Started,
+    Step,
+)
 from .pending import PendingTokens
-from .wire import TOKEN_ID_BYTES, PackedSubmit
+from .prefix_board import PrefixBoard, PrefixFeed
+from .wire import TOKEN_ID_BYTES, PackedSubmit, SequenceReport
 
 MAX_PENDING_TOKENS = 1 << 16
 """Of one edge. An edge that has fallen this far behind loses the sequences that bring more: at
 50 tokens a second that is over 20 seconds of 64 sequences."""
 
-MAX_PENDING_FAILURES = 1 << 10
-"""Of one edge. Nothing more is read from an edge that has not taken these."""
+MAX_PENDING_NOTICES = 1 << 10
+"""Of one edge: what is said of sequences, their tokens aside, a few times each. Nothing more is read
+from an edge that has not taken these."""
 
 
 @dataclass(slots=True, eq=False)
 class EdgeStream:
     """One edge's Work stream: its running sequences, and what it has not taken yet."""
 
+    prefixes: PrefixFeed
     names: dict[str, str] = field(default_factory=dict)
     """The front's names of its running sequences, by the edge's ids."""
     num_pending_tokens: int = 0
     is_ending: bool = False
     """Nothing follows what is pending."""
     _pending: dict[str, PendingTokens] = field(default_factory=dict)
-    _failed: list[Failed] = field(default_factory=list)
+    _notices: list[SequenceReport] = field(default_factory=list)
     _step: int = 0
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def has_pending(self) -> bool:
-        return bool(self._pending or self._failed)
+        return bool(self._pending or self._notices or self.prefixes.has_pending)
 
     async def take(self) -> list[NodeMessage]:
-        """Wait for something to say: the tokens as one `Step`, then the failures; [] at the end."""
+        """Wait for something to say: the tokens as one `Step`, then the rest; [] at the end."""
         while not self.has_pending and not self.is_ending:
             await self._changed.wait()
         messages: list[NodeMessage] = []
         if self._pending:
             sequences = [pending.take() for pending in self._pending.values()]
             messages.append(Step(step=self._step, sequences=sequences))
-        messages += self._failed
+        messages += self._notices
+        messages += self.prefixes.take()
         self._pending = {}
-        self._failed = []
+        self._notices = []
         self.num_pending_tokens = 0
         self.announce()
         return messages
 
     async def wait_for_room(self) -> None:
         """Return when the edge may submit more."""
-        while len(self._failed) >= MAX_PENDING_FAILURES:
+        while len(self._notices) >= MAX_PENDING_NOTICES:
             await self._changed.wait()
 
     def add_tokens(self, step: int, tokens: SequenceTokens) -> None:
@@ -72,8 +86,8 @@ class EdgeStream:
         else:
             pending.add(tokens)
 
-    def add_failure(self, failed: Failed) -> None:
-        self._failed.append(failed)
+    def add_notice(self, notice: SequenceReport) -> None:
+        self._notices.append(notice)
 
     def announce(self) -> None:
         """Wake who waits, once for all that was added or taken."""
@@ -88,18 +102,28 @@ class DispatchStatistics:
     num_edges: int
     num_sequences: int
     num_pending_tokens: int
+    num_pending_edges: int = 0
+    """That have not taken all that was said to them."""
 
 
 class Dispatch:
-    """The sequences of all edges of one node."""
+    """The sequences of all edges of one life of a node."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, incarnation: int = 0) -> None:
+        self._incarnation = incarnation
+        self._prefixes = PrefixBoard()
         self._streams: set[EdgeStream] = set()
         self._routes: dict[str, tuple[EdgeStream, str]] = {}
         self._serial = count()
+        self._quiet = anyio.Event()
+
+    async def until_quiet(self) -> None:
+        """Return when no edge waits for a sequence."""
+        while self._routes:
+            await self._quiet.wait()
 
     def open(self) -> EdgeStream:
-        stream = EdgeStream()
+        stream = EdgeStream(PrefixFeed(self._prefixes))
         self._streams.add(stream)
         return stream
 
@@ -124,6 +148,11 @@ class Dispatch:
         """Forget one sequence; None when it has ended or was never there."""
         return self._end(stream, request_id) if request_id in stream.names else None
 
+    def direct(self, stream: EdgeStream, deliver: Deliver) -> Deliver | None:
+        """Return it under the front's own name; None when its sequence has ended meanwhile."""
+        name = stream.names.get(deliver.request_id)
+        return None if name is None else replace(deliver, request_id=name)
+
     def deliver(self, step: Step) -> list[Cancel]:
         """Hand a step's tokens to the edges; return the sequences lost to edges that do not read."""
         woken: set[EdgeStream] = set()
@@ -136,7 +165,7 @@ class Dispatch:
             woken.add(stream)
             if stream.num_pending_tokens + len(tokens.token_ids) > MAX_PENDING_TOKENS:
                 lost.append(self._end(stream, request_id))
-                stream.add_failure(
+                stream.add_notice(
                     Failed(
                         request_id=request_id,
                         reason="internal",
@@ -151,20 +180,40 @@ class Dispatch:
             stream.announce()
         return lost
 
-    def fail(self, failed: Failed) -> None:
-        """Tell the edge that waits for it that a sequence has ended without a finish."""
-        route = self._routes.get(failed.request_id)
+    def report(self, report: SequenceReport) -> None:
+        """Tell the edge that waits for it what became of a sequence."""
+        route = self._routes.get(report.request_id)
         if route is None:
             return
         stream, request_id = route
-        self._end(stream, request_id)
-        stream.add_failure(replace(failed, request_id=request_id))
+        match report:
+            case Started():
+                stream.add_notice(replace(report, request_id=request_id))
+            case Reserved(target=target):
+                ours = replace(target, incarnation=self._incarnation)
+                stream.add_notice(replace(report, request_id=request_id, target=ours))
+            case _:
+                # nothing follows
+                self._end(stream, request_id)
+                stream.add_notice(replace(report, request_id=request_id))
         stream.announce()
+
+    def refuse(self, stream: EdgeStream, request_id: str, problem: str) -> None:
+        """Answer a sequence that the step loop never hears of."""
+        stream.add_notice(Failed(request_id=request_id, reason="capacity", message=problem))
+        stream.announce()
+
+    def broadcast(self, changes: PrefixChanges) -> None:
+        """Tell all edges, now and later, which pages a member's prefix trees have."""
+        self._prefixes.apply(changes)
+        for stream in self._streams:
+            stream.prefixes.add(changes)
+            stream.announce()
 
     def end(self, problem: str) -> None:
         """Fail every sequence and end every stream, because the step loop is gone."""
         for name in list(self._routes):
-            self.fail(Failed(request_id=name, reason="internal", message=problem))
+            self.report(Failed(request_id=name, reason="internal", message=problem))
         for stream in self._streams:
             stream.is_ending = True
             stream.announce()
@@ -174,9 +223,13 @@ class Dispatch:
             num_edges=len(self._streams),
             num_sequences=len(self._routes),
             num_pending_tokens=sum(stream.num_pending_tokens for stream in self._streams),
+            num_pending_edges=sum(stream.has_pending for stream in self._streams),
         )
 
     def _end(self, stream: EdgeStream, request_id: str) -> Cancel:
         name = stream.names.pop(request_id)
         del self._routes[name]
+        if not self._routes:
+            self._quiet.set()
+            self._quiet = anyio.Event()
         return Cancel(request_id=name)

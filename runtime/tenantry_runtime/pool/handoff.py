@@ -3,6 +3,8 @@
 | prefill and decode member | hand-off |
 |---|---|
 | one pool, one cache format | `Adopt`: ownership moves, nothing is copied |
+| pools of their own, one process | pages through a `PagePort` (`local_port.py`), in the decode member's format |
+| on two nodes | the same through the node's own port (`shared_port.py`) |
 """
 
 from __future__ import annotations

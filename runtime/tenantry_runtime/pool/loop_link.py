@@ -15,7 +15,8 @@ import anyio.lowlevel
 
 from .frames import FrameBuffer, with_length
 from .outbox import Outbox
-from .wire import LoopReport, WorkMessage, decode_report, encode
+from .shared_pages import create_pages_file
+from .wire import LoopCommand, LoopReport, decode_report, encode
 
 ENGINE = "tenantry_runtime.pool.loop_process:build_engine"
 
@@ -35,7 +36,9 @@ _PASSIVE_WAIT = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 class LoopLink:
     """A running step-loop process and the socket to it."""
 
-    def __init__(self, process: anyio.abc.Process, peer: socket.socket) -> None:
+    def __init__(self, process: anyio.abc.Process, peer: socket.socket, pages_fd: int) -> None:
+        self.pages_fd = pages_fd
+        """Of the memory that the two share; open as long as the link is."""
         self._process = process
         self._peer = peer
         self._outbox = Outbox(max_bytes=MAX_UNSENT_BYTES)
@@ -48,7 +51,7 @@ class LoopLink:
         """Send the engine's configuration, which the loop awaits before all else."""
         self._outbox.post(with_length(engine_config))
 
-    def post(self, command: WorkMessage) -> None:
+    def post(self, command: LoopCommand) -> None:
         """Queue a command behind all earlier ones. Precede a submission by `wait_for_room`."""
         self._outbox.post(with_length(encode(command)))
 
@@ -102,22 +105,23 @@ class LoopLink:
 async def start_loop(engine_config: bytes, *, build: str = ENGINE) -> AsyncIterator[LoopLink]:
     """Run a step loop of this configuration (JSON) for the duration of the context."""
     ours, theirs = socket.socketpair()
+    pages_fd = create_pages_file()
     try:
         with theirs:
             process = await anyio.open_process(
                 [
                     sys.executable,
                     *("-m", "tenantry_runtime.pool.loop_process"),
-                    *(str(theirs.fileno()), str(os.getpid()), build),
+                    *(str(theirs.fileno()), str(pages_fd), str(os.getpid()), build),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=None,
                 stderr=None,
                 env=_PASSIVE_WAIT | os.environ,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), pages_fd],
             )
         ours.setblocking(False)
-        link = LoopLink(process, ours)
+        link = LoopLink(process, ours, pages_fd)
         link.configure(engine_config)
         try:
             yield link
@@ -127,6 +131,7 @@ async def start_loop(engine_config: bytes, *, build: str = ENGINE) -> AsyncItera
                 await link.end()
     finally:
         ours.close()
+        os.close(pages_fd)
 
 
 def how_it_ended(return_code: int) -> str:

@@ -1,8 +1,9 @@
-"""The step loop's process: `python -m tenantry_runtime.pool.loop_process FD PARENT_PID BUILD`.
+"""The step loop's process: `… -m tenantry_runtime.pool.loop_process FD PAGES_FD PARENT_PID BUILD`.
 
-FD is a connected socket on which the front first sends the engine's configuration (JSON); BUILD
-names the function that makes a step loop of it, as `module:function`. The process ends when the
-socket closes, and by the kernel's hand when its parent dies.
+FD is a connected socket on which the front first sends the engine's configuration (JSON), PAGES_FD
+the memory that pages to and from other nodes are in (`shared_pages.py`); BUILD names the function
+that makes a step loop of the configuration, as `module:function`. The process ends when the socket
+closes, and by the kernel's hand when its parent dies.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from tenantry_runtime.errors import CapacityExceeded, ConfigurationError, Contex
 
 from .lifeline import die_with_parent
 from .loop_channel import LoopChannel, PeerGone
-from .messages import Cancel, Failed
+from .messages import Cancel, Deliver, Failed
+from .page_port import PagePort
+from .shared_port import SharedMemoryPort
 from .step_loop import BuildLoop, StepLoop
-from .wire import Heartbeat, PackedSubmit, Ready, Unusable, decode_work, encode, unpack
+from .wire import Heartbeat, PackedSubmit, Ready, Unusable, decode_command, encode, unpack
 
 if TYPE_CHECKING:
     from tenantry_runtime.engine.config import ModelSource
@@ -37,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    fd, parent_pid, build = arguments
+    fd, pages_fd, parent_pid, build = arguments
     die_with_parent(int(parent_pid))
     # the terminal's Ctrl-C reaches the whole group; the front decides when this process ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -47,14 +50,15 @@ def main(arguments: list[str]) -> int:
 
     channel = LoopChannel(socket.socket(fileno=int(fd)))
     try:
-        return _serve(channel, _imported(build))
+        port = SharedMemoryPort(int(pages_fd), lambda report: channel.post(encode(report)))
+        return _serve(channel, port, _imported(build))
     except PeerGone:
         return 0
     finally:
         channel.close()
 
 
-def build_engine(config: bytes) -> StepLoop:
+def build_engine(config: bytes, port: PagePort) -> StepLoop:
     """Make the engine's own step loop."""
     # its threads must not wait by spinning: they would take the cores of those that compute
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -66,8 +70,8 @@ def build_engine(config: bytes) -> StepLoop:
         engine_config = msgspec.json.decode(config, type=NodeConfig)
     except msgspec.DecodeError as error:
         raise ConfigurationError(f"the engine's configuration: {error}") from error
-    models = tuple(with_vocab_limit(source) for source in engine_config.models)
-    return build_loop(replace(engine_config, models=models))
+    models = tuple(with_digests(with_vocab_limit(source)) for source in engine_config.models)
+    return build_loop(replace(engine_config, models=models), port=port)
 
 
 def with_vocab_limit(source: ModelSource) -> ModelSource:
@@ -79,13 +83,25 @@ def with_vocab_limit(source: ModelSource) -> ModelSource:
     return replace(source, vocab_limit=load_text(Path(source.directory)).vocab_size)
 
 
-def turn_forever(loop: StepLoop, channel: LoopChannel) -> None:
+def with_digests(source: ModelSource) -> ModelSource:
+    """Name what turns text into token ids, so that the members of a pairing can be compared."""
+    from tenantry_runtime.text import template_digest, tokenizer_digest
+
+    directory = Path(source.directory)
+    return replace(
+        source,
+        tokenizer_digest=tokenizer_digest(directory),
+        template_digest=template_digest(directory),
+    )
+
+
+def turn_forever(loop: StepLoop, port: SharedMemoryPort, channel: LoopChannel) -> None:
     """Turn the loop until the front is gone, which raises `PeerGone`."""
     last_beat_s = -HEARTBEAT_INTERVAL_S
     was_idle = False
     while True:
         for message in channel.exchange(HEARTBEAT_INTERVAL_S if loop.is_idle else 0):
-            _apply(loop, channel, message)
+            _apply(loop, port, channel, message)
 
         for report in loop.turn():
             channel.post(encode(report))
@@ -102,14 +118,14 @@ def turn_forever(loop: StepLoop, channel: LoopChannel) -> None:
             channel.exchange(None)
 
 
-def _serve(channel: LoopChannel, build: BuildLoop) -> int:
+def _serve(channel: LoopChannel, port: SharedMemoryPort, build: BuildLoop) -> int:
     received: list[bytes] = []
     while not received:
         received = channel.exchange(None)
 
     started_s = time.monotonic()
     try:
-        loop = build(received[0])
+        loop = build(received[0], port)
     except ConfigurationError as error:
         channel.post(encode(Unusable(problem=str(error))))
         channel.flush()
@@ -125,17 +141,19 @@ def _serve(channel: LoopChannel, build: BuildLoop) -> int:
     channel.post(encode(Ready(members=members)))
     try:
         for message in received[1:]:
-            _apply(loop, channel, message)
-        turn_forever(loop, channel)
+            _apply(loop, port, channel, message)
+        turn_forever(loop, port, channel)
     finally:
         loop.close()
     return 0
 
 
-def _apply(loop: StepLoop, channel: LoopChannel, message: bytes) -> None:
-    match decode_work(message):
+def _apply(loop: StepLoop, port: SharedMemoryPort, channel: LoopChannel, message: bytes) -> None:
+    match decode_command(message):
         case Cancel(request_id=request_id):
             loop.cancel(request_id)
+        case Deliver() as deliver:
+            loop.deliver(deliver)
         case PackedSubmit() as packed:
             try:
                 loop.submit(unpack(packed))
@@ -143,6 +161,8 @@ def _apply(loop: StepLoop, channel: LoopChannel, message: bytes) -> None:
                 reason = "capacity" if isinstance(error, CapacityExceeded) else "context"
                 failed = Failed(request_id=packed.request_id, reason=reason, message=str(error))
                 channel.post(encode(failed))
+        case command:
+            port.accept(command)
 
 
 def _heartbeat(loop: StepLoop) -> Heartbeat:

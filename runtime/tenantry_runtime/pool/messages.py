@@ -6,6 +6,7 @@
 | /tenantry.Node/Work | bidirectional stream, one per edge | EdgeMessage | NodeMessage |
 | /tenantry.Node/Push | bidirectional stream, one per hand-off, from node to node | PushOpen, pages, HandoffEnd | credits, the outcome |
 | /tenantry.Node/Statistics | unary | empty | NodeStatistics |
+| /tenantry.Node/Drain | unary | empty | empty; the node ends what runs and takes nothing new |
 
 A sequence whose two phases run on different members takes these steps; R is the edge's request:
 
@@ -84,6 +85,9 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     template_digest: str = ""
     page_layout: str = ""
     """What a page is on the wire in the member's own cache format (`cache/wire_pages.py`)."""
+    pool: str = ""
+    """Members of one model and node that name the same pool have their pages in common: there
+    `Submit.part` may be `whole`."""
 
 
 class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +97,8 @@ class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: int
     """Differs after every restart: what an earlier life promised is void."""
     members: tuple[MemberDescription, ...]
+    address: str = ""
+    """As other nodes reach it; empty: as edges do."""
 
 
 Part: TypeAlias = Literal["whole", "prefill", "decode"]
@@ -188,6 +194,9 @@ class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
     """A prompt has left the prefill queue: it is time to reserve pages for it."""
 
     request_id: str
+    cached_tokens: int | None = None
+    """Prompt tokens that need not be computed. What is said first of a request is what it is billed
+    by, also when it has to be tried again. None: not said here."""
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True, tag="reserved"):
@@ -215,7 +224,7 @@ class PrefixChanges(msgspec.Struct, frozen=True, kw_only=True, tag="prefixes"):
     model: str
     phase: Phase
     added: bytes
-    """Keys of pages, little-endian uint64 each (`routing.prefix_index.page_keys`)."""
+    """Keys of pages, little-endian uint64 each (`cache.prefix_keys.page_keys`)."""
     removed: bytes
     is_whole: bool = False
     """`added` is all there is: what was known before is void."""

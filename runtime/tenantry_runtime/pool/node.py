@@ -2,7 +2,7 @@
 
 | process | does | ends |
 |---|---|---|
-| front | gRPC, who waits for which sequence | on SIGTERM or SIGINT (0), or after its loop |
+| front | gRPC, who waits for which sequence, pages to and from other nodes | as `drain.py` has it (0), or after its loop |
 | step loop | the members' computation | when its socket closes, at the latest with the front |
 
 A front whose loop dies fails the running sequences, lets the edges read that, and exits with
@@ -12,11 +12,11 @@ A front whose loop dies fails the running sequences, lets the edges read that, a
 from __future__ import annotations
 
 import logging
-import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import anyio
 import grpc
@@ -25,81 +25,160 @@ from tenantry_runtime.errors import ConfigurationError
 
 from .config import NodeProcessConfig
 from .dispatch import Dispatch
+from .drain import Drain
 from .grpc_options import server_options
 from .loop_link import ENGINE, LoopLink, start_loop
-from .messages import Failed, Step
+from .messages import MemberDescription, PrefixChanges, Step
+from .page_messages import (
+    PagesReady,
+    PushAnswer,
+    PushBegin,
+    PushClose,
+    PushEnd,
+    PushPage,
+    SlotRead,
+)
+from .peers import connected_peers
+from .push_receiver import PushReceiver
+from .push_sender import PushSender
 from .service import NodeService
+from .shared_pages import SharedPages, SlotLayout
+from .tls import is_unix, require_safe, server_credentials
 from .wire import Heartbeat, Ready, Unusable
 
 STOPPED = 0
 UNUSABLE = 1
 LOOP_DIED = 3
 
-DRAIN_S = 0.4
+FLUSH_S = 0.4
 """How long edges may take to read what they are owed when the node ends."""
+
+Members: TypeAlias = tuple[MemberDescription, ...]
 
 _log = logging.getLogger(__name__)
 
 
-async def serve_node(config: NodeProcessConfig, *, build: str = ENGINE) -> int:
-    """Serve until a signal says stop or the step loop dies; return the exit code."""
-    dispatch = Dispatch()
+async def serve_node(
+    config: NodeProcessConfig,
+    *,
+    build: str = ENGINE,
+    on_ready: Callable[[Members], None] | None = None,
+    on_leaving: Callable[[], None] | None = None,
+) -> int:
+    """Serve until told to leave, or the step loop dies; return the exit code.
+
+    `on_ready` is called when all members are loaded, `on_leaving` when draining begins.
+    """
+    incarnation = time.time_ns()
+    dispatch = Dispatch(incarnation=incarnation)
+    drain = Drain(on_leaving)
+    outcome: list[int] = []
     async with start_loop(bytes(config.engine), build=build) as link:
-        service = NodeService(dispatch=dispatch, link=link, incarnation=time.time_ns())
-        async with _grpc_server(config.address, service), anyio.create_task_group() as tasks:
-            outcome: list[int] = []
+        receiver = PushReceiver(incarnation=incarnation, post=link.post)
+        service = NodeService(
+            dispatch=dispatch,
+            link=link,
+            receiver=receiver,
+            drain=drain,
+            incarnation=incarnation,
+            reached_at=config.reached_at,
+        )
+        async with (
+            _grpc_server(config, service),
+            connected_peers(config.tls) as peers,
+            anyio.create_task_group() as tasks,
+        ):
+            sender = PushSender(peers=peers, post=link.post, tasks=tasks)
+            front = _Front(
+                link=link,
+                dispatch=dispatch,
+                service=service,
+                receiver=receiver,
+                sender=sender,
+                on_ready=on_ready,
+            )
 
-            async def stop_on_signal() -> None:
-                with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                    async for number in signals:
-                        _log.info("stopping on %s", number.name)
-                        outcome.append(STOPPED)
-                        dispatch.end("the node is stopping")
-                        tasks.cancel_scope.cancel()
+            async def leave() -> None:
+                await drain.until_over(dispatch, config.drain_s)
+                outcome.append(STOPPED)
+                dispatch.end("the node is stopping")
+                tasks.cancel_scope.cancel()
 
-            tasks.start_soon(stop_on_signal)
+            tasks.start_soon(drain.follow_signals)
+            tasks.start_soon(leave)
             tasks.start_soon(link.send_forever)
-            outcome.append(await _follow(link, dispatch, service))
+            outcome.append(await front.follow())
             tasks.cancel_scope.cancel()
     return outcome[0]
 
 
-async def _follow(link: LoopLink, dispatch: Dispatch, service: NodeService) -> int:
-    """Pass on what the step loop says until it says no more; return the node's exit code."""
-    async for report in link.reports():
-        match report:
-            case Step():
-                for cancel in dispatch.deliver(report):
-                    link.post(cancel)
-            case Failed():
-                dispatch.fail(report)
-            case Heartbeat(statistics=statistics):
-                service.note(statistics)
-            case Ready(members=members):
-                service.open(members)
-            case Unusable(problem=problem):
-                _log.error("%s", problem)
-                return UNUSABLE
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Front:
+    """Where what the step loop says goes."""
 
-    ending = f"the step loop {await link.end()}"
-    _log.error("%s", ending)
-    dispatch.end(ending)
-    return LOOP_DIED
+    link: LoopLink
+    dispatch: Dispatch
+    service: NodeService
+    receiver: PushReceiver
+    sender: PushSender
+    on_ready: Callable[[Members], None] | None
+
+    async def follow(self) -> int:
+        """Pass on what the step loop says until it says no more; return the node's exit code."""
+        pages: SharedPages | None = None
+        async for report in self.link.reports():
+            match report:
+                case Step():
+                    for cancel in self.dispatch.deliver(report):
+                        self.link.post(cancel)
+                case PushBegin() | PushPage() | PushEnd() | PushClose():
+                    self.sender.obey(report)
+                case SlotRead(slot=slot):
+                    self.receiver.free(slot)
+                case PushAnswer():
+                    self.receiver.answer(report)
+                case PrefixChanges():
+                    self.dispatch.broadcast(report)
+                case Heartbeat(statistics=statistics):
+                    self.service.note(statistics)
+                case PagesReady(slot_bytes=slot_bytes, num_slots=num_slots):
+                    layout = SlotLayout(slot_bytes=slot_bytes, num_slots=num_slots)
+                    pages = SharedPages(self.link.pages_fd, layout)
+                    self.sender.open(pages)
+                case Ready(members=members):
+                    self.receiver.open(members, pages)
+                    self.service.open(members)
+                    if self.on_ready is not None:
+                        self.on_ready(members)
+                case Unusable(problem=problem):
+                    _log.error("%s", problem)
+                    return UNUSABLE
+                case _:
+                    self.dispatch.report(report)
+
+        ending = f"the step loop {await self.link.end()}"
+        _log.error("%s", ending)
+        self.dispatch.end(ending)
+        return LOOP_DIED
 
 
 @asynccontextmanager
-async def _grpc_server(address: str, service: NodeService) -> AsyncIterator[None]:
+async def _grpc_server(config: NodeProcessConfig, service: NodeService) -> AsyncIterator[None]:
+    require_safe(config.address, config.tls)
     # grpc has no types
     server: Any = grpc.aio.server(options=server_options())
     server.add_generic_rpc_handlers((service.handler(),))
     try:
-        server.add_insecure_port(address)
+        if config.tls is None or is_unix(config.address):
+            server.add_insecure_port(config.address)
+        else:
+            server.add_secure_port(config.address, server_credentials(config.tls))
     except RuntimeError as error:
-        raise ConfigurationError(f"cannot listen on {address}: {error}") from error
+        raise ConfigurationError(f"cannot listen on {config.address}: {error}") from error
     await server.start()
     try:
         yield
     finally:
         # streams end by themselves once read; `stop` bounds that and must not be cut short
         with anyio.CancelScope(shield=True):
-            await server.stop(DRAIN_S)
+            await server.stop(FLUSH_S)

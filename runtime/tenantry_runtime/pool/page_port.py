@@ -72,6 +72,10 @@ class PagePort(Protocol):
         """Pages that `push` takes now, over all channels."""
         ...
 
+    def room_for(self, channel: Channel) -> int:
+        """Pages of `room` that one channel may take: one whose receiver takes none leaves some to others."""
+        ...
+
     def open(self, target: HandoffTarget, address: str, source: MemberDescription) -> Channel:
         """Begin a hand-off to the node at `address`; how that goes, events say."""
         ...

@@ -1,4 +1,4 @@
-"""The node's three gRPC calls, as generic handlers over MessagePack."""
+"""The node's gRPC calls, as generic handlers over MessagePack."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import anyio
 import grpc
 import msgspec
+from msgspec.structs import replace
 
 from .dispatch import Dispatch, EdgeStream
+from .drain import Drain
 from .frames import FrameJoiner, MalformedFrame, split
 from .grpc_options import INCARNATION_KEY
 from .loop_link import LoopLink
@@ -18,11 +20,13 @@ from .messages import (
     PROTOCOL_VERSION,
     SERVICE,
     Cancel,
+    Deliver,
     Hello,
     MemberDescription,
     NodeDescription,
     NodeStatistics,
 )
+from .push_receiver import PushReceiver
 from .wire import PackedSubmit, decode_hello, decode_work, encode
 
 _log = logging.getLogger(__name__)
@@ -35,10 +39,22 @@ class VersionMismatch(ValueError):
 class NodeService:
     """Answers edges on behalf of one step loop."""
 
-    def __init__(self, *, dispatch: Dispatch, link: LoopLink, incarnation: int) -> None:
+    def __init__(
+        self,
+        *,
+        dispatch: Dispatch,
+        link: LoopLink,
+        receiver: PushReceiver,
+        drain: Drain,
+        incarnation: int,
+        reached_at: str = "",
+    ) -> None:
         self._dispatch = dispatch
         self._link = link
+        self._receiver = receiver
+        self._drain = drain
         self._incarnation = incarnation
+        self._reached_at = reached_at
         self._members: tuple[MemberDescription, ...] = ()
         self._statistics: NodeStatistics | None = None
         self._is_ready = anyio.Event()
@@ -50,7 +66,9 @@ class NodeService:
             {
                 "Hello": grpc.unary_unary_rpc_method_handler(self.hello),
                 "Work": grpc.stream_stream_rpc_method_handler(self.work),
+                "Push": grpc.stream_stream_rpc_method_handler(self._receiver.push),
                 "Statistics": grpc.unary_unary_rpc_method_handler(self.statistics),
+                "Drain": grpc.unary_unary_rpc_method_handler(self.drain),
             },
         )
 
@@ -72,13 +90,27 @@ class NodeService:
         # an edge that asks while the members load is answered as soon as they are there
         await self._is_ready.wait()
         return encode(
-            NodeDescription(version=version, incarnation=self._incarnation, members=self._members)
+            NodeDescription(
+                version=version,
+                incarnation=self._incarnation,
+                members=self._members,
+                address=self._reached_at,
+            )
         )
 
     async def statistics(self, _request: bytes, context: Any) -> bytes:
-        if self._statistics is None:
+        statistics = self._statistics
+        if statistics is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the step loop is starting")
-        return encode(self._statistics)
+            raise AssertionError("`abort` raises")
+        if self._drain.is_begun:
+            statistics = replace(statistics, is_draining=True)
+        return encode(statistics)
+
+    async def drain(self, _request: bytes, _context: Any) -> bytes:
+        _log.info("stopping as an operator asked")
+        self._drain.begin()
+        return b""
 
     async def work(self, _requests: object, context: Any) -> None:
         named = dict(context.invocation_metadata()).get(INCARNATION_KEY)
@@ -136,7 +168,16 @@ class NodeService:
             case PackedSubmit() as submit:
                 await stream.wait_for_room()
                 await self._link.wait_for_room()
-                self._link.post(self._dispatch.admit(stream, submit))
+                if self._drain.is_begun:
+                    problem = "the node is draining"
+                    self._dispatch.refuse(stream, submit.request_id, problem)
+                else:
+                    self._link.post(self._dispatch.admit(stream, submit))
+            case Deliver() as deliver:
+                await self._link.wait_for_room()
+                directed = self._dispatch.direct(stream, deliver)
+                if directed is not None:
+                    self._link.post(directed)
             case Cancel(request_id=request_id):
                 cancel = self._dispatch.cancel(stream, request_id)
                 if cancel is not None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from .messages import MemberDescription, NodeMessage, NodeStatistics, Submit
+from .messages import (
+    Deliver,
+    MemberDescription,
+    NodeMessage,
+    NodeStatistics,
+    Submit,
+)
+from .page_port import PagePort
 
 
 class StepLoop(Protocol):
@@ -13,6 +20,10 @@ class StepLoop(Protocol):
 
     def submit(self, submit: Submit) -> None:
         """Queue a sequence. One that cannot run is answered by a `Failed` of a later turn."""
+        ...
+
+    def deliver(self, deliver: Deliver) -> None:
+        """Send the pages of a sequence that is being prefilled; one that is gone is ignored."""
         ...
 
     def cancel(self, request_id: str) -> None:
@@ -25,7 +36,7 @@ class StepLoop(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether a turn would compute nothing."""
+        """Whether a turn would compute nothing, until a message or an event of a port comes."""
         ...
 
     def statistics(self) -> NodeStatistics: ...
@@ -35,5 +46,6 @@ class StepLoop(Protocol):
     def close(self) -> None: ...
 
 
-BuildLoop: TypeAlias = Callable[[bytes], StepLoop]
-"""Makes the loop of its configuration in JSON; raises `ConfigurationError` when it is unusable."""
+BuildLoop: TypeAlias = Callable[[bytes, PagePort], StepLoop]
+"""Makes the loop of its configuration in JSON and of the way that pages take to and from other nodes;
+raises `ConfigurationError` when it is unusable."""

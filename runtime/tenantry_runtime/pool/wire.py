@@ -16,6 +16,8 @@ from tenantry_runtime.core import Sampling
 
 from .messages import (
     Cancel,
+    Deliver,
+    Delivered,
     Failed,
     Hello,
     MemberDescription,
@@ -23,9 +25,14 @@ from .messages import (
     NodeMessage,
     NodeStatistics,
     Part,
+    Preempted,
+    PrefixChanges,
+    Reserved,
+    Started,
     Step,
     Submit,
 )
+from .page_messages import PageCommand, PageReport
 
 TOKEN_ID_BYTES = 4
 
@@ -62,15 +69,22 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     statistics: NodeStatistics
 
 
-WorkMessage: TypeAlias = PackedSubmit | Cancel
-"""`EdgeMessage` in its packed form; also what the front tells the step loop."""
-LoopReport: TypeAlias = Step | Failed | Ready | Unusable | Heartbeat
+WorkMessage: TypeAlias = PackedSubmit | Deliver | Cancel
+"""`EdgeMessage` in its packed form."""
+SequenceReport: TypeAlias = Failed | Started | Reserved | Delivered | Preempted
+"""What a node says of one sequence, its tokens aside."""
+LoopCommand: TypeAlias = WorkMessage | PageCommand
+"""What the front tells the step loop."""
+LoopReport: TypeAlias = (
+    Step | SequenceReport | PrefixChanges | Ready | Unusable | Heartbeat | PageReport
+)
 """What the step loop tells the front."""
 
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode
 
 decode_work = msgspec.msgpack.Decoder(WorkMessage).decode
+decode_command = msgspec.msgpack.Decoder(LoopCommand).decode
 decode_report = msgspec.msgpack.Decoder(LoopReport).decode
 decode_node_message = msgspec.msgpack.Decoder(NodeMessage).decode
 decode_hello = msgspec.msgpack.Decoder(Hello).decode

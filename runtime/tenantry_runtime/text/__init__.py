@@ -5,6 +5,7 @@ from .load import load_text
 from .machine import OutputMachine
 from .model import TextModel
 from .prompt import Control, OutputState, Part, Prompt, Text
+from .sources import template_digest, tokenizer_digest
 from .stop import StopStrings
 from .targets import training_ids
 
@@ -20,5 +21,7 @@ __all__ = [
     "Text",
     "TextModel",
     "load_text",
+    "template_digest",
+    "tokenizer_digest",
     "training_ids",
 ]

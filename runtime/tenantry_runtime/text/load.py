@@ -10,18 +10,18 @@ from typing import Any
 from tenantry_runtime.errors import CheckpointError
 
 from .family import Family, SamplingDefaults
-from .files import read_bytes, read_object
+from .files import read_object
 from .glm import GLM
 from .glm_tokenizer import GlmTokenizer
 from .kimi import KIMI
 from .kimi_tokenizer import CONFIG_FILE as TOKENIZER_CONFIG_FILE, KimiTokenizer
 from .model import TextModel
+from .sources import read_template
 from .template import ChatTemplate
 from .tokenizer import Tokenizer
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
-TEMPLATE_FILE = "chat_template.jinja"
 
 FAMILIES: Mapping[str, Family] = {
     "kimi_k2": KIMI,
@@ -78,17 +78,7 @@ def _load_tokenizer(family: Family, directory: Path) -> Tokenizer:
 
 
 def _load_template(directory: Path) -> ChatTemplate:
-    path = directory / TEMPLATE_FILE
-    if not path.exists():
-        # older releases carry it here
-        config_path = directory / TOKENIZER_CONFIG_FILE
-        inlined = read_object(config_path).get("chat_template") if config_path.exists() else None
-        if isinstance(inlined, str):
-            return ChatTemplate(inlined, file=str(config_path))
-    try:
-        source = read_bytes(path).decode()
-    except UnicodeDecodeError as error:
-        raise CheckpointError(str(path), None, f"is not UTF-8: {error}") from error
+    source, path = read_template(directory)
     return ChatTemplate(source, file=str(path))
 
 

@@ -6,8 +6,16 @@ import pytest
 import torch
 
 from tenantry_kernels import fp8_rows
-from tenantry_runtime.cache.formats import CACHE_FORMATS, FP8_656, SERVED_FORMATS, RowFormat
-from tenantry_runtime.cache.ops import OPS, DeviceName, OpKey, page_ops, row_ops, served_rows
+from tenantry_kernels.choice import DeviceName
+from tenantry_runtime.cache.formats import (
+    CACHE_FORMATS,
+    FP8_656,
+    SERVED_FORMATS,
+    RowFormat,
+    RowName,
+)
+from tenantry_runtime.cache.gpu_ops import append
+from tenantry_runtime.cache.ops import OpKey, ops_on, page_ops, row_ops, served_rows
 from tenantry_runtime.errors import ConfigurationError
 
 SERVED_ROWS = {
@@ -20,24 +28,31 @@ EVERY_ROWS = pytest.mark.parametrize("rows", SERVED_ROWS.values(), ids=SERVED_RO
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_served_rows_can_be_kept_and_read_everywhere(rows: RowFormat, device: DeviceName) -> None:
     for op in ("append", "read", "index append", "index read"):
-        assert OPS[OpKey(op, rows.name, device)].touches_pages
+        assert ops_on(device)[OpKey(op, rows.name, device)].touches_pages
     assert rows.name in served_rows(torch.device(device))
 
 
 @EVERY_ROWS
 def test_on_a_cpu_decoding_is_compiled_for_all(rows: RowFormat) -> None:
     for op in ("decode attention", "index scores", "decode step"):
-        assert OPS[OpKey(op, rows.name, "cpu")].touches_pages
+        assert ops_on("cpu")[OpKey(op, rows.name, "cpu")].touches_pages
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp8"])
+def test_on_a_gpu_no_length_is_asked_of_the_device(name: RowName) -> None:
+    for op in ("page attention", "sparse page attention", "index choice", "wire digest"):
+        assert ops_on("cuda")[OpKey(op, name, "cuda")].touches_pages
+    assert ops_on("cuda")[OpKey("append", name, "cuda")].function is append
 
 
 @EVERY_ROWS
 def test_the_table_names_what_attention_takes(rows: RowFormat) -> None:
     ops = page_ops(rows, torch.device("cpu"))
-    assert OPS[OpKey("append", rows.name, "cpu")].function is ops.append
-    assert OPS[OpKey("index append", rows.name, "cpu")].function is ops.append
-    assert OPS[OpKey("read", rows.name, "cpu")].function is ops.read
-    assert OPS[OpKey("decode attention", rows.name, "cpu")].function is ops.decode
-    assert OPS[OpKey("index scores", rows.name, "cpu")].function is ops.scores
+    assert ops_on("cpu")[OpKey("append", rows.name, "cpu")].function is ops.append
+    assert ops_on("cpu")[OpKey("index append", rows.name, "cpu")].function is ops.append
+    assert ops_on("cpu")[OpKey("read", rows.name, "cpu")].function is ops.read
+    assert ops_on("cpu")[OpKey("decode attention", rows.name, "cpu")].function is ops.decode
+    assert ops_on("cpu")[OpKey("index scores", rows.name, "cpu")].function is ops.scores
 
 
 def test_what_works_on_rows_that_were_read_touches_no_page() -> None:
@@ -48,11 +63,11 @@ def test_what_works_on_rows_that_were_read_touches_no_page() -> None:
         row_ops(torch.device("cpu")).scores,
         row_ops(torch.device("cpu")).scores_batch,
     }
-    listed = {
-        op.function for key, op in OPS.items() if key.device == "cpu" and not op.touches_pages
-    }
+    listed = {op.function for op in ops_on("cpu").values() if not op.touches_pages}
     assert listed == functions
-    assert not any(op.touches_pages for key, op in OPS.items() if key.op.endswith("of rows"))
+    assert not any(
+        op.touches_pages for key, op in ops_on("cpu").items() if key.op.endswith("of rows")
+    )
 
 
 def test_what_has_no_ops_is_refused() -> None:

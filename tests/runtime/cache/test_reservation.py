@@ -20,7 +20,7 @@ OWNER = OwnerSlot(3)
 def a_reservation(num_pages: int = 3) -> tuple[PageTags, Reservation]:
     tags = PageTags(8, num_appends=1)
     pool = PageAllocator(8, stamp=tags.stamp)
-    return tags, Reservation(pool, OWNER, num_pages)
+    return tags, Reservation.fresh(pool, OWNER, num_pages)
 
 
 def a_push(reservation: Reservation, logical_page: int, num_tokens: int = 64) -> PushedPage:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tenantry_runtime.edge.config import EdgeConfig, read_config
+from tenantry_runtime.edge.config import EdgeConfig, EdgeNode, read_config
 from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.pool.tls import TlsFiles
 
 LEAST = '{"nodes": ["unix:node.sock"], "state_dir": "state"}'
 
@@ -30,6 +31,33 @@ def test_paths_start_at_the_file(tmp_path: Path) -> None:
 
     assert config.state_dir == str(tmp_path / "state")
     assert config.catalog == "/srv/catalog.json"
+
+
+def test_a_node_on_another_machine_is_reached_with_certificates(tmp_path: Path) -> None:
+    tls = '{"ca": "ca.pem", "certificate": "/etc/edge.pem", "key": "edge.key"}'
+    config = read(
+        tmp_path,
+        f'{{"nodes": ["unix:n", {{"address": "10.0.0.2:7000", "tls": {tls}}}], "state_dir": "s"}}',
+    )
+
+    here, there = config.nodes
+    assert here == EdgeNode(address="unix:n")
+    assert isinstance(there, EdgeNode)
+    assert there.address == "10.0.0.2:7000"
+    assert there.tls == TlsFiles(
+        ca=str(tmp_path / "ca.pem"),
+        certificate="/etc/edge.pem",
+        key=str(tmp_path / "edge.key"),
+    )
+
+
+def test_how_long_silence_is_borne_is_configurable(tmp_path: Path) -> None:
+    config = read(
+        tmp_path,
+        '{"nodes": ["unix:n"], "state_dir": "s", "liveness": {"stale_after_s": 1.5}}',
+    )
+
+    assert (config.liveness.stale_after_s, config.liveness.lost_after_s) == (1.5, 60.0)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,14 @@ import pytest
 from support.edges import ACCOUNT, OTHER_ACCOUNT, State, an_edge
 from support.plain_text import KIMI
 from support.token_source import FakeTokenSource
+from tenantry_runtime.core import Phase
 from tenantry_runtime.pool.messages import OpCoverage
 
 COVERAGE = f"/client/v4/accounts/{ACCOUNT}/ai/coverage"
+
+
+PREFILL: tuple[Phase, str] = ("prefill", "append")
+DECODE: tuple[Phase, str] = ("decode", "read")
 
 
 def an_op(op: str, *, is_on: bool = True) -> OpCoverage:
@@ -54,6 +59,21 @@ async def test_a_member_that_says_nothing_checks_nothing(state: State) -> None:
     told = await report(state, FakeTokenSource(models=(KIMI.id,)))
     assert told["all_checked"] is False
     assert {(op["op"], op["checked"]) for op in told["ops"]} == {("every op", False)}
+
+
+@pytest.mark.asyncio
+async def test_members_of_several_nodes_are_told_apart(state: State) -> None:
+    nodes = [
+        FakeTokenSource(models=(KIMI.id,), phases=[phase], coverage=[an_op(op)])
+        for phase, op in (PREFILL, DECODE)
+    ]
+    async with an_edge(state, nodes) as edge:
+        told = (await edge.get(COVERAGE)).json()["result"]
+    assert told["all_checked"] is True
+    assert [(op["node"], op["phase"], op["op"]) for op in told["ops"]] == [
+        (0, *PREFILL),
+        (1, *DECODE),
+    ]
 
 
 @pytest.mark.asyncio

@@ -46,6 +46,18 @@ async def test_an_edge_without_its_node_is_not_ready(state: State) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_model_whose_phases_are_on_two_nodes_is_served_while_both_are_there(
+    state: State,
+) -> None:
+    nodes = [FakeTokenSource(phases=["prefill"]), FakeTokenSource(phases=["decode"])]
+    async with an_edge(state, nodes) as edge:
+        assert (await edge.get("/ready")).status_code == 200
+
+        nodes[1].is_healthy = False
+        assert (await edge.get("/ready")).status_code == 503
+
+
+@pytest.mark.asyncio
 async def test_an_edge_without_its_store_is_not_ready(tmp_path: Path) -> None:
     state = await make_state(tmp_path)
     async with an_edge(state, FakeTokenSource()) as edge:

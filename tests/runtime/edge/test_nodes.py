@@ -1,25 +1,36 @@
+"""What the edge's nodes tell the router."""
+
 from __future__ import annotations
 
 import pytest
 
 from support.plain_text import GLM, KIMI
 from support.token_source import FakeTokenSource
+from tenantry_runtime.cache.prefix_keys import pack_keys
 from tenantry_runtime.edge.nodes import Nodes
 from tenantry_runtime.errors import NodeUnavailable
+from tenantry_runtime.pool.messages import NodeStatistics, PrefixChanges
+from tenantry_runtime.routing.placement import Asked
 
 
-def test_the_first_healthy_node_with_the_model_is_chosen() -> None:
+def asked(**fields: object) -> Asked:
+    return Asked(**{"tenant": "t", "model": KIMI.id, "num_tokens": 100, **fields})  # type: ignore[arg-type]
+
+
+def test_a_healthy_node_with_the_model_is_chosen() -> None:
     sick, other, good = (
         FakeTokenSource(),
         FakeTokenSource(models=[GLM.id]),
         FakeTokenSource(context_tokens=77),
     )
     sick.is_healthy = False
+    nodes = Nodes([sick, other, good])
 
-    placement = Nodes([sick, other, good]).place(KIMI.id)
+    placement = nodes.place(asked())
 
-    assert placement.node is good
-    assert placement.context_tokens == 77
+    assert nodes.at(placement.prefill) is good
+    assert placement.is_whole
+    assert nodes.router.context_tokens(placement) == 77
 
 
 @pytest.mark.parametrize(
@@ -36,7 +47,16 @@ def test_a_node_without_the_model_in_both_phases_does_not_serve_it(node: FakeTok
 
     assert not nodes.can_serve(KIMI.id)
     with pytest.raises(NodeUnavailable):
-        nodes.place(KIMI.id)
+        nodes.place(asked())
+
+
+def test_two_nodes_with_a_phase_each_serve_a_model_together() -> None:
+    nodes = Nodes([FakeTokenSource(phases=["prefill"]), FakeTokenSource(phases=["decode"])])
+
+    placement = nodes.place(asked())
+
+    assert not placement.is_whole
+    assert nodes.place_decode(placement).phase == "decode"
 
 
 def test_a_node_that_recovers_serves_again() -> None:
@@ -48,3 +68,49 @@ def test_a_node_that_recovers_serves_again() -> None:
     node.is_healthy = True
 
     assert nodes.can_serve(KIMI.id)
+
+
+def test_a_draining_node_gets_nothing_new() -> None:
+    node = FakeTokenSource()
+    nodes = Nodes([node])
+    assert nodes.can_serve(KIMI.id)
+
+    nodes.reported(node.address, statistics(is_draining=True))
+    assert not nodes.can_serve(KIMI.id)
+
+    nodes.reported(node.address, statistics(is_draining=False))
+    assert nodes.can_serve(KIMI.id)
+
+
+def test_what_a_node_holds_is_known_until_it_starts_anew() -> None:
+    one, two = FakeTokenSource(address="one"), FakeTokenSource(address="two")
+    nodes = Nodes([one, two])
+    changes = PrefixChanges(
+        model=KIMI.id, phase="prefill", added=pack_keys([5]), removed=b"", is_whole=True
+    )
+    nodes.changed("two", two.description, changes)
+
+    assert nodes.place(asked(keys=[5])).prefill.node == "two"
+
+    two.restart()
+    nodes.can_serve(KIMI.id)
+    assert nodes.place(asked(keys=[5])).prefill.node == "one"
+
+
+def test_unreadable_keys_change_nothing() -> None:
+    node = FakeTokenSource()
+    nodes = Nodes([node])
+
+    nodes.changed(
+        node.address,
+        node.description,
+        PrefixChanges(model=KIMI.id, phase="prefill", added=b"123", removed=b""),
+    )
+
+    assert nodes.can_serve(KIMI.id)
+
+
+def statistics(*, is_draining: bool) -> NodeStatistics:
+    return NodeStatistics(
+        loop_turn_ns=1, num_running=0, num_waiting=0, num_free_pages={}, is_draining=is_draining
+    )

@@ -16,6 +16,31 @@ def test_only_the_models_must_be_named() -> None:
     assert not config.deterministic
 
 
+def model(fields: str) -> str:
+    return '"models": [{"id": "m", "directory": "x", ' + fields + "}]"
+
+
+@pytest.mark.parametrize(
+    ("fields", "pools", "formats"),
+    [
+        ('"vocab_limit": 5', [("prefill", "decode")], ("bf16", "bf16")),
+        ('"prefill_cache": "bf16"', [("prefill", "decode")], ("bf16", "bf16")),
+        ('"separate_pools": true', [("prefill",), ("decode",)], ("bf16", "bf16")),
+        ('"cache": "fp8"', [("prefill", "decode")], ("fp8", "fp8")),
+        ('"cache": "fp8", "prefill_cache": "bf16"', [("prefill",), ("decode",)], ("bf16", "fp8")),
+        ('"phases": ["prefill"]', [("prefill",)], ("bf16", "bf16")),
+        ('"phases": ["decode"], "cache": "fp8"', [("decode",)], ("fp8", "fp8")),
+    ],
+)
+def test_members_share_a_pool_where_they_keep_their_pages_alike(
+    fields: str, pools: list[tuple[str, ...]], formats: tuple[str, str]
+) -> None:
+    config = msgspec.json.decode("{" + model(fields) + "}", type=NodeConfig)
+    [source] = config.models
+    assert list(config.pools_of(source)) == pools
+    assert (config.cache_of(source, "prefill"), config.cache_of(source, "decode")) == formats
+
+
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
@@ -30,6 +55,14 @@ def test_only_the_models_must_be_named() -> None:
         (MODELS + ', "max_batch": 70000', "must be at most 61438, not 70000"),
         (MODELS + ', "num_pages": 8, "cache_bytes": 9', "either num_pages or cache_bytes"),
         (MODELS + ', "deterministic": true, "threads": 2', "threads to be 1 on a CPU, not 2"),
+        (MODELS + ', "handoff_bytes": 0', "handoff_bytes must be at least 1, not 0"),
+        (model('"phases": []'), "phases of 'm' must name prefill, decode or both"),
+        (
+            model('"phases": ["decode", "decode"]'),
+            "phases of 'm' must name prefill, decode or both",
+        ),
+        (model('"phases": ["train"]'), "train"),
+        (model('"phases": ["decode"], "prefill_cache": "bf16"'), "prefill_cache of 'm' needs"),
         (MODELS + ', "dtype": "float16"', "float16"),
         (MODELS + ', "pages": 8', "pages"),
         ('"models": [{"id": "a"}]', "directory"),

@@ -22,8 +22,9 @@ from tenantry_runtime.cache.faults import FaultKind, FaultyTracker
 from tenantry_runtime.cache.page_batch import PageBatch
 from tenantry_runtime.cache.pages import PageIndex, PageRef, Tag
 from tenantry_runtime.cache.tags import PageTags
+from tenantry_runtime.core import Phase
 from tenantry_runtime.engine.build import PageParts
-from tenantry_runtime.engine.drill import DRILL_PARTS, TENANTS, Drill, DrillRow
+from tenantry_runtime.engine.drill import CHUNK_TOKENS, DRILL_PARTS, TENANTS, Drill, DrillRow
 from tenantry_runtime.engine.incidents import WINDOW_S
 from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.pool.messages import Submit
@@ -86,7 +87,7 @@ def test_an_incident_on_the_page_that_is_written_is_one_of_the_append() -> None:
 
 
 def test_the_page_is_nobodys_until_the_node_is_idle_and_audited() -> None:
-    loop = an_engine()
+    loop = an_engine(clock_s=lambda: 1000.0)
     run_with_a_bad_page(loop)
     assert loop.statistics().num_quarantined_pages == {MODEL: 1}
     assert loop.turn() == []
@@ -101,12 +102,12 @@ def test_an_idle_node_finds_tags_that_have_changed_and_mends_them() -> None:
     run_to_end(loop)
     lane = loop.lanes[0]
     assert isinstance(lane.tracker, PageTags)
-    [shared, *_] = lane.decode.pool.shared_pages
+    [shared, *_] = lane.pool.shared_pages
     lane.tracker.stamp([PageRef(shared.ref.index, Tag(shared.ref.tag + 1))])
     lane.tracker.stamp([PageRef(PageIndex(15), Tag(77))])
     loop.turn()
     assert len(loop.statistics().audit_findings) == 2
-    assert lane.tracker.differing(lane.decode.pool.tags) == []
+    assert lane.tracker.differing(lane.pool.tags) == []
     assert_nothing_is_held(loop)
     again = a_submit("again", prompt=[3] * 200)
     loop.submit(again)
@@ -149,6 +150,21 @@ def drill(
 
 def test_a_drill_passes_with_every_kind_of_fault() -> None:
     rows = drill(FaultyTracker, FaultKind, rounds=3)
+    assert [row.kind for row in rows] == list(FaultKind)
+    assert [row for row in rows if not row.is_passed] == []
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_a_drill_passes_in_either_of_two_separate_pools(phase: Phase) -> None:
+    loop = an_engine(
+        num_pages=NUM_PAGES,
+        chunk_tokens=CHUNK_TOKENS,
+        separate_pools=True,
+        parts=DRILL_PARTS,
+        max_incidents=1 << 30,
+    )
+    [lane] = [lane for lane in loop.lanes if phase in lane.members]
+    rows = Drill(loop, lane, random.Random(1)).rows(6)
     assert [row.kind for row in rows] == list(FaultKind)
     assert [row for row in rows if not row.is_passed] == []
 

@@ -162,8 +162,7 @@ def test_a_preempted_sequence_finds_its_own_prompt_and_is_billed_as_at_first() -
     told: list[SequenceTokens] = []
     while not loop.is_idle:
         for message in loop.turn():
-            assert isinstance(message, Step)
-            told += message.sequences
+            told += message.sequences if isinstance(message, Step) else ()
     for submit in submits:
         own = [each for each in told if each.request_id == submit.request_id]
         assert [t for each in own for t in each.token_ids] == expected_answer(submit)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support import peak_memory
-from support.large_checkpoint import write_large_checkpoint
+from support.large_checkpoint import KV_B_VALUES, write_large_checkpoint
 from support.tiny_checkpoints import TinyCheckpoint
 
 MIB = 2**20
@@ -42,3 +42,23 @@ def test_the_peak_of_loading_stays_below_the_model_and_one_shard(
     grown = json.loads(measured.stdout)
     assert 0.9 * model_bytes < grown["end_bytes"] <= grown["peak_bytes"]
     assert grown["peak_bytes"] < model_bytes + shard_bytes
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="the kernel's account of memory is Linux's")
+def test_weights_as_stored_take_their_files_bytes_and_a_bounded_buffer(large: Path) -> None:
+    large.mkdir()
+    model_bytes, shard_bytes = write_large_checkpoint(large / "model", is_quantized=True)
+    write_large_checkpoint(large / "small", num_layers=1, is_quantized=True)
+    assert 80 * MIB < model_bytes < 90 * MIB
+    measured = subprocess.run(
+        [sys.executable, "-m", "support.peak_stored", str(large / "small"), str(large / "model")],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(peak_memory.__file__).parent.parent,
+    )
+    grown = json.loads(measured.stdout)
+    # kv_b_proj alone becomes BF16
+    expected = model_bytes + 7 * KV_B_VALUES
+    assert 0.9 * expected < grown["end_bytes"] < expected + 4 * MIB
+    assert grown["end_bytes"] <= grown["peak_bytes"] < expected + shard_bytes

@@ -40,6 +40,9 @@ def kimi(checkpoints: Checkpoints) -> Path:
 def refused(directory: Path) -> CheckpointError:
     with pytest.raises(CheckpointError) as caught:
         load_model(directory)
+    with pytest.raises(CheckpointError) as as_stored:
+        load_model(directory, weights="stored")
+    assert str(as_stored.value) == str(caught.value)
     # what a log shows says where to look
     assert caught.value.file in str(caught.value)
     assert (caught.value.tensor or "") in str(caught.value)
@@ -264,3 +267,25 @@ def test_a_missing_part_of_an_int4_matrix_is_named(kimi: Path, tmp_path: Path, p
     # without its words it is no INT4 matrix, and no other either
     missing = EXPERT if part == "_packed" else f"{EXPERT}{part}"
     assert refused(tmp_path / "model").tensor == missing
+
+
+FP8_FAULTS: list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = [
+    ("", lambda weight: weight[:-1]),
+    ("_scale_inv", lambda scale: scale.repeat(2, 1)),
+    ("_scale_inv", lambda scale: scale.flatten()),
+]
+
+
+@pytest.mark.parametrize(("part", "fault"), FP8_FAULTS)
+@pytest.mark.parametrize("name", [KV_B, EXPERT])
+def test_an_unusable_part_of_an_fp8_matrix_is_named(
+    kimi: Path,
+    tmp_path: Path,
+    name: str,
+    part: str,
+    fault: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    fp8_copy(kimi, tmp_path / "fp8")
+    rewritten(tmp_path / "fp8", tmp_path / "model", changed(f"{name}{part}", fault))
+    error = refused(tmp_path / "model")
+    assert (error.file, error.tensor) == (str(tmp_path / "model" / FILE), f"{name}{part}")

@@ -18,7 +18,7 @@ from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.models.attend import PagedAttend, Selection
 from tenantry_runtime.models.config import ModelConfig, Shard
 from tenantry_runtime.models.layers import Mlp, Moe
-from tenantry_runtime.models.loader import load_model
+from tenantry_runtime.models.loader import Weights, load_model
 
 Checkpoints = Callable[[str], TinyCheckpoint]
 
@@ -57,13 +57,17 @@ def assert_sums_to(partials: list[torch.Tensor], whole: torch.Tensor) -> None:
     assert all(0 < partial.norm() < whole.norm() for partial in partials)
 
 
+@pytest.mark.parametrize("weights", ["dense", "stored"])
 @EVERY_FORMAT
 def test_each_sublayers_parts_sum_to_the_whole(
-    checkpoints: Checkpoints, tmp_path: Path, name: str, copy: Copy | None
+    checkpoints: Checkpoints, tmp_path: Path, name: str, copy: Copy | None, weights: Weights
 ) -> None:
     directory = directory_of(checkpoints, name, copy, tmp_path / "copy")
-    whole = load_model(directory)
-    shards = [load_model(directory, shard=Shard(rank, NUM_SHARDS)) for rank in range(NUM_SHARDS)]
+    whole = load_model(directory, weights="dense")
+    shards = [
+        load_model(directory, weights=weights, shard=Shard(rank, NUM_SHARDS))
+        for rank in range(NUM_SHARDS)
+    ]
     caches = [pages_of_one_prompt(whole.config) for _ in shards]
     own_cache = pages_of_one_prompt(whole.config)
     x_TH = embedding(prompt(NUM_TOKENS, 1), whole.embedding_VH)

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from support.fake_node import a_submit
 from tenantry_runtime.core import FinishReason
 from tenantry_runtime.pool.dispatch import (
-    MAX_PENDING_FAILURES,
+    MAX_PENDING_NOTICES,
     MAX_PENDING_TOKENS,
     Dispatch,
     DispatchStatistics,
     EdgeStream,
 )
 from tenantry_runtime.pool.frames import MalformedFrame
-from tenantry_runtime.pool.messages import Cancel, Failed, SequenceTokens, Step
+from tenantry_runtime.pool.messages import (
+    Cancel,
+    Deliver,
+    Delivered,
+    Failed,
+    HandoffTarget,
+    Preempted,
+    PrefixChanges,
+    Reserved,
+    SequenceTokens,
+    Started,
+    Step,
+)
 from tenantry_runtime.pool.wire import pack
 
 NOTHING = DispatchStatistics(num_edges=0, num_sequences=0, num_pending_tokens=0)
@@ -137,9 +150,9 @@ async def test_an_edge_that_does_not_read_loses_its_sequences_and_no_other_edge_
 async def test_an_edge_that_does_not_read_its_failures_may_not_submit_more() -> None:
     dispatch = Dispatch()
     stream = dispatch.open()
-    for number in range(MAX_PENDING_FAILURES):
+    for number in range(MAX_PENDING_NOTICES):
         name = admit(dispatch, stream, str(number))
-        dispatch.fail(Failed(request_id=name, reason="capacity", message="full"))
+        dispatch.report(Failed(request_id=name, reason="capacity", message="full"))
 
     has_room = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -151,7 +164,7 @@ async def test_an_edge_that_does_not_read_its_failures_may_not_submit_more() -> 
         tasks.start_soon(wait)
         await anyio.wait_all_tasks_blocked()
         assert not has_room.is_set()
-        assert len(await stream.take()) == MAX_PENDING_FAILURES
+        assert len(await stream.take()) == MAX_PENDING_NOTICES
         await has_room.wait()
 
 
@@ -179,3 +192,95 @@ def test_an_id_that_is_running_is_refused() -> None:
 
     with pytest.raises(MalformedFrame, match="running already"):
         admit(dispatch, stream, "a")
+
+
+TARGET = HandoffTarget(
+    model="m", incarnation=0, handoff=3, cache_format="fp8", first_page=0, pages=b""
+)
+
+
+@pytest.mark.asyncio
+async def test_what_becomes_of_a_hand_off_reaches_its_edge_under_its_own_id() -> None:
+    dispatch = Dispatch(incarnation=42)
+    ours, other = dispatch.open(), dispatch.open()
+    a, b = admit(dispatch, ours, "a"), admit(dispatch, ours, "b")
+    same_id = admit(dispatch, other, "a")
+
+    for report in (
+        Started(request_id=a),
+        Reserved(request_id=b, target=TARGET),
+        Started(request_id=same_id),
+        Delivered(request_id=a),
+        Preempted(request_id=b),
+    ):
+        dispatch.report(report)
+
+    assert await ours.take() == [
+        Started(request_id="a"),
+        Reserved(request_id="b", target=replace(TARGET, incarnation=42)),
+        Delivered(request_id="a"),
+        Preempted(request_id="b"),
+    ]
+    assert await other.take() == [Started(request_id="a")]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", [Delivered, Preempted])
+async def test_a_part_that_is_delivered_or_preempted_is_over(
+    kind: type[Delivered] | type[Preempted],
+) -> None:
+    dispatch = Dispatch()
+    stream = dispatch.open()
+    name = admit(dispatch, stream, "a")
+    dispatch.deliver(a_step((name, (1,))))
+    dispatch.report(kind(request_id=name))
+
+    assert dispatch.statistics().num_sequences == 0
+    # behind the tokens that it had
+    assert await stream.take() == [a_step(("a", (1,))), kind(request_id="a")]
+    assert dispatch.cancel(stream, "a") is None
+    dispatch.report(Started(request_id=name))
+    assert not stream.has_pending
+
+
+def test_where_pages_go_is_told_under_the_name_of_the_loop() -> None:
+    dispatch = Dispatch()
+    stream, other = dispatch.open(), dispatch.open()
+    name = admit(dispatch, stream, "a")
+    deliver = Deliver(request_id="a", address="unix:/d", target=TARGET)
+
+    assert dispatch.direct(stream, deliver) == replace(deliver, request_id=name)
+    assert dispatch.direct(other, deliver) is None
+    dispatch.cancel(stream, "a")
+    assert dispatch.direct(stream, deliver) is None
+
+
+@pytest.mark.asyncio
+async def test_all_edges_hear_of_prefixes_and_a_new_one_gets_all_first() -> None:
+    dispatch = Dispatch()
+    early = dispatch.open()
+    first = PrefixChanges(model="m", phase="prefill", added=bytes(8), removed=b"")
+    second = replace(first, added=b"\1" + bytes(7), removed=bytes(8))
+    dispatch.broadcast(first)
+    assert await early.take() == [first]
+    dispatch.broadcast(second)
+    late = dispatch.open()
+
+    assert await early.take() == [second]
+    assert await late.take() == [replace(second, removed=b"", is_whole=True)]
+
+
+@pytest.mark.asyncio
+async def test_quiet_comes_when_the_last_sequence_has_ended() -> None:
+    dispatch = Dispatch()
+    stream = dispatch.open()
+    names = [admit(dispatch, stream, request_id) for request_id in "ab"]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(dispatch.until_quiet)
+        for name in names:
+            await anyio.wait_all_tasks_blocked()
+            dispatch.report(Failed(request_id=name, reason="internal", message=""))
+
+    dispatch.refuse(stream, "c", "draining")
+    *_, refused = await stream.take()
+    assert refused == Failed(request_id="c", reason="capacity", message="draining")

@@ -13,6 +13,7 @@ from tenantry_runtime.pool.frames import FrameBuffer, with_length
 from tenantry_runtime.pool.loop_channel import MAX_UNSENT_BYTES, LoopChannel, PeerGone
 from tenantry_runtime.pool.loop_process import turn_forever
 from tenantry_runtime.pool.messages import Step
+from tenantry_runtime.pool.shared_port import SharedMemoryPort
 from tenantry_runtime.pool.wire import decode_report, encode, pack
 
 MAX_STEP_BYTES = 1 << 10
@@ -35,11 +36,13 @@ class ObservedChannel(LoopChannel):
 def test_a_loop_whose_front_does_not_read_waits_and_then_loses_nothing() -> None:
     front, peer = socket.socketpair()
     channel = ObservedChannel(peer)
+    # never used: this loop pushes nothing
+    port = SharedMemoryPort(0, lambda report: None)
     submit = a_submit(prompt=[0], max_tokens=200_000)
 
     def turn() -> None:
         with pytest.raises(PeerGone):
-            turn_forever(FakeLoop(FakeLoopConfig(step_s=0)), channel)
+            turn_forever(FakeLoop(FakeLoopConfig(step_s=0)), port, channel)
 
     thread = threading.Thread(target=turn)
     with front:

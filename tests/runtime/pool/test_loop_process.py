@@ -13,7 +13,7 @@ import pytest
 from support.fake_node import PATIENCE_S, start_process
 from tenantry_runtime.catalog import load_catalog
 from tenantry_runtime.engine.config import ModelSource
-from tenantry_runtime.pool.loop_process import with_vocab_limit
+from tenantry_runtime.pool.loop_process import with_digests, with_vocab_limit
 from tenantry_runtime.pool.node import UNUSABLE
 
 
@@ -26,6 +26,17 @@ def test_the_engine_is_kept_from_ids_that_have_no_text() -> None:
     source = with_vocab_limit(ModelSource(id=entry.id, directory=entry.directory))
 
     assert source.vocab_limit == max(ids) + 1
+
+
+def test_what_turns_text_into_ids_is_named() -> None:
+    sources = {
+        entry.id: with_digests(ModelSource(id=entry.id, directory=entry.directory))
+        for entry in load_catalog().entries
+    }
+
+    digests = [(s.tokenizer_digest, s.template_digest) for s in sources.values()]
+    assert all(len(digest) == 64 for pair in digests for digest in pair)
+    assert len(set(digests)) == len(sources)
 
 
 def test_a_limit_that_is_given_is_kept() -> None:

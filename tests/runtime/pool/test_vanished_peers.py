@@ -26,7 +26,7 @@ from support.processes import wait_until_gone
 from support.raw_edge import a_raw_edge
 from tenantry_runtime.errors import GenerationFailed, NodeUnavailable, TenantryError
 from tenantry_runtime.pool.client import NodeClient, connect
-from tenantry_runtime.pool.connection import Liveness
+from tenantry_runtime.pool.liveness import Liveness
 from tenantry_runtime.pool.messages import Failed, Step
 from tenantry_runtime.pool.node import LOOP_DIED, STOPPED, UNUSABLE
 

@@ -54,7 +54,7 @@ _BARE = (" Answer with the code only.", " Only the code.")
 MAX_QUESTIONS = 16
 """In one conversation."""
 
-_LINE_TOKENS = 14
+LINE_TOKENS = 14
 """Of a key, a code and what is around them, at most about."""
 
 
@@ -80,11 +80,11 @@ class RetrievalTask:
         mode = draw_mode(draw)
         total = self._total_tokens(draw)
         table = draw.fresh(
-            lambda: _a_table(draw, self._num_keys(draw, total)), lambda made: made.key
+            lambda: a_table(draw, self._num_keys(draw, total)), lambda made: made.key
         )
-        turns = [_one_key(draw, table)] if self.is_hard else _questions(draw, table, mode, total)
+        turns = [one_key(draw, table)] if self.is_hard else _questions(draw, table, mode, total)
         budget = total - FRAME_TOKENS - sum(turn_length(draw, turn, mode) for turn in turns)
-        text = _text(draw, table, budget)
+        text = lay_out(draw, table, budget)
         if draw.chance(0.5):
             return converse(draw, self.name, _keyed(turns, table), mode=mode, system=text)
         first = Turn(question=f"{text}\n\n{turns[0].question}", replies=turns[0].replies, keys=())
@@ -99,7 +99,7 @@ class RetrievalTask:
     def _num_keys(self, draw: Draw, total: int) -> int:
         if self.is_hard:
             return draw.between(HARD_KEYS, MAX_KEYS)
-        most = max(MIN_KEYS, min(MAX_KEYS, total // 2 // _LINE_TOKENS))
+        most = max(MIN_KEYS, min(MAX_KEYS, total // 2 // LINE_TOKENS))
         return draw.between(max(MIN_KEYS, most // 4), most)
 
 
@@ -117,7 +117,8 @@ def a_code(draw: Draw) -> str:
             return code
 
 
-def _a_table(draw: Draw, num_keys: int) -> Table:
+def a_table(draw: Draw, num_keys: int) -> Table:
+    """Draw codes under so many keys, on any side of the split."""
     if draw.chance(0.4) and num_keys <= len(COMMON_WORDS):
         keys = draw.sample(COMMON_WORDS, num_keys)
     else:
@@ -144,10 +145,11 @@ def _questions(draw: Draw, table: Table, mode: Mode, total: int) -> list[Turn]:
 
 
 def _question(draw: Draw, table: Table) -> Turn:
-    return _one_key(draw, table) if draw.chance(0.5) else _several_keys(draw, table)
+    return one_key(draw, table) if draw.chance(0.5) else several_keys(draw, table)
 
 
-def _one_key(draw: Draw, table: Table) -> Turn:
+def one_key(draw: Draw, table: Table) -> Turn:
+    """Ask for the code of a key."""
     asked = draw.choice(list(table.codes))
     question = draw.choice(_QUESTIONS).format(k=asked)
     if draw.chance(0.2):
@@ -155,7 +157,8 @@ def _one_key(draw: Draw, table: Table) -> Turn:
     return _asked(table, [asked], question, f"{asked}: {table.codes[asked]}")
 
 
-def _several_keys(draw: Draw, table: Table) -> Turn:
+def several_keys(draw: Draw, table: Table) -> Turn:
+    """Ask for the codes of two to six keys."""
     keys = list(table.codes)
     asked = draw.sample(keys, draw.between(2, min(6, len(keys))))
     question = draw.choice(_QUESTIONS_SEVERAL).format(k=enumerated(asked))
@@ -173,7 +176,7 @@ def _asked(table: Table, asked: list[str], question: str, answer: str) -> Turn:
     )
 
 
-def _text(draw: Draw, table: Table, budget: int) -> str:
+def lay_out(draw: Draw, table: Table, budget: int) -> str:
     """Lay the codes out, with filler between them until the budget is used."""
     form = draw.choice(_LINE_FORMS)
     header = draw.choice(_HEADERS)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tenantry_recipes.nano.splits import Split
 from tenantry_runtime.core import Tool, ToolCall
 
-from .conversation import answered, converse, draw_mode, turns_within
+from .conversation import Mode, answered, converse, draw_mode, turns_within
 from .facts import facts, small_talk
 from .fields import Field, draw_fields, said, short_code
 from .sums import trained_sum
@@ -60,8 +60,10 @@ class ToolsTask:
 
     def generate(self, draw: Draw) -> Example:
         mode = draw_mode(draw)
-        most = max(1, min(5, (draw.max_tokens - _PREAMBLE_TOKENS) // _TOOL_TOKENS))
-        abilities = _abilities(draw, draw.between(1, most))
+        return self.converse_about(draw, draw_abilities(draw), mode)
+
+    def converse_about(self, draw: Draw, abilities: Sequence[Ability], mode: Mode) -> Example:
+        """Make requests, all about the same declared tools."""
         used = _PREAMBLE_TOKENS + sum(_declared_length(draw, each.tool) for each in abilities)
         turns = turns_within(
             draw,
@@ -78,6 +80,12 @@ class ToolsTask:
 
 
 TOOLS = ToolsTask()
+
+
+def draw_abilities(draw: Draw) -> list[Ability]:
+    """Draw one to five tools, as many as the budget holds."""
+    most = max(1, min(5, (draw.max_tokens - _PREAMBLE_TOKENS) // _TOOL_TOKENS))
+    return _abilities(draw, draw.between(1, most))
 
 
 def declare(draw: Draw, name: ToolName, fields: Sequence[Field], required: Sequence[Field]) -> Tool:

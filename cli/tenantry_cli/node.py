@@ -1,0 +1,140 @@
+"""`workerctl node`: one node of several, and the certificates by which they trust each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from .installed import RuntimeNotInstalled, require_packages
+
+NODE_PACKAGES = ("torch", "grpc", "safetensors")
+CERTIFICATE_PACKAGES = ("cryptography", "grpc")
+
+_FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--member",
+    "members",
+    multiple=True,
+    metavar="MODEL:PHASE",
+    help="A model in one phase, prefill or decode; repeat it for more.",
+)
+@click.option("--address", metavar="ADDRESS", help="unix:PATH, or HOST:PORT to listen on.")
+@click.option(
+    "--reached-at", default="", metavar="HOST:PORT", help="How other nodes call it, if not so."
+)
+@click.option("--catalog", type=_FILE, help="JSON file of the models; default: both nano models.")
+@click.option(
+    "--cache",
+    type=click.Choice(["bf16", "fp8"]),
+    default="bf16",
+    show_default=True,
+    help="Format of the members' cache.",
+)
+@click.option(
+    "--prefill-cache",
+    type=click.Choice(["bf16", "fp8"]),
+    help="Format of the prefill members' cache, if it is another.",
+)
+@click.option("--tls-ca", type=_FILE, help="The authority's certificate (ca.crt).")
+@click.option("--tls-certificate", type=_FILE, help="The node's certificate.")
+@click.option("--tls-key", type=_FILE, help="The node's key.")
+@click.option(
+    "--drain-s",
+    type=click.FloatRange(min=0),
+    default=25.0,
+    show_default=True,
+    help="How long what runs may go on after Ctrl-C.",
+)
+@click.pass_context
+def node(
+    ctx: click.Context,
+    members: tuple[str, ...],
+    address: str | None,
+    reached_at: str,
+    catalog: Path | None,
+    cache: Literal["bf16", "fp8"],
+    prefill_cache: Literal["bf16", "fp8"] | None,
+    tls_ca: Path | None,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    drain_s: float,
+) -> None:
+    """Run one node in the foreground until Ctrl-C.
+
+    \b
+    workerctl node --member kimi-k2.6:prefill --member glm-5.2:decode \\
+        --address unix:/tmp/node.sock
+
+    An address that other machines reach needs certificates: `workerctl node certificate` makes
+    them, and --tls-ca, --tls-certificate and --tls-key name them.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if not members or address is None:
+        raise click.UsageError("give at least one --member, and the --address")
+    named = [file for file in (tls_ca, tls_certificate, tls_key) if file is not None]
+    if len(named) not in (0, 3):
+        raise click.UsageError("give all of --tls-ca, --tls-certificate and --tls-key, or none")
+    require_packages(NODE_PACKAGES)
+    try:
+        from tenantry_runtime.errors import ConfigurationError
+        from tenantry_runtime.pool.foreground import NodeOptions, run_node
+        from tenantry_runtime.pool.tls import TlsFiles
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("tenantry"):
+            raise
+        raise RuntimeNotInstalled([error.name]) from error
+    tls = TlsFiles(ca=str(tls_ca), certificate=str(tls_certificate), key=str(tls_key))
+    options = NodeOptions(
+        members=members,
+        address=address,
+        reached_at=reached_at,
+        catalog=catalog,
+        cache=cache,
+        prefill_cache=prefill_cache,
+        tls=tls if named else None,
+        drain_s=drain_s,
+    )
+    try:
+        ctx.exit(run_node(options, click.echo))
+    except ConfigurationError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@node.command()
+@click.argument("name")
+@click.option(
+    "--ca",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Directory of the private authority; made if there is none.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A DNS name or IP address that others call it by; repeat it for more.",
+)
+def certificate(name: str, folder: Path, hosts: tuple[str, ...]) -> None:
+    """Make a key and a certificate for the node or edge NAME.
+
+    Who has a certificate of the authority may call every node. Take NAME.crt, NAME.key and ca.crt
+    to its machine; ca.key stays where it is.
+    """
+    require_packages(CERTIFICATE_PACKAGES)
+    from tenantry_runtime.errors import ConfigurationError
+    from tenantry_runtime.pool.certificates import make_certificate
+
+    try:
+        tls = make_certificate(folder, name, hosts)
+    except ConfigurationError as error:
+        raise click.ClickException(str(error)) from error
+    for path in (tls.certificate, tls.key, tls.ca):
+        click.echo(path)

@@ -1,0 +1,77 @@
+"""What hand-offs ask of a cache: pages to bytes, and bytes to pages. No torch (`wire_pages.py` has it)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from .formats import CacheName
+from .owners import OwnerSlot
+from .page_batch import PageBatch
+from .pages import Lease, Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Pages of a lease that are to be sent, from `first_page` to the one of the last token."""
+
+    lease: Lease
+    owner: OwnerSlot
+    """The request's."""
+    first_page: int
+    num_tokens: int
+    """Of the sequence, up to the end of what is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class WirePage:
+    """One page as it is sent."""
+
+    logical_page: int
+    num_tokens: int
+    data: memoryview
+    digest: int
+    """Of the bytes alone, not bound to anything yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivedPage:
+    """One page as it came."""
+
+    handoff: int
+    logical_page: int
+    tag: Tag
+    digest: int
+    """Bound, as its sender has it."""
+    data: memoryview
+
+
+class Outcome(NamedTuple):
+    """What became of a page that came."""
+
+    is_ok: bool
+    fault: int
+    """The fault word of the check (`fault_word.py`)."""
+
+
+class PageWire(Protocol):
+    """One cache's way out and in (`wire_pages.WirePages`)."""
+
+    @property
+    def page_bytes(self) -> int: ...
+
+    @property
+    def layout(self) -> str: ...
+
+    def sent_bytes(self, cache: CacheName) -> int | None: ...
+
+    def to_wire(self, departure: Departure, cache: CacheName) -> tuple[list[WirePage], int]: ...
+
+    def bind(self, digest: int, handoff: int, logical_page: int, tag: Tag) -> int: ...
+
+    def verify(self, arrived: Sequence[ArrivedPage]) -> list[bool]: ...
+
+    def from_wire(self, writes: PageBatch, arrived: Sequence[ArrivedPage]) -> list[Outcome]: ...
+
+    def fault(self, lease: Lease, owner: OwnerSlot, num_tokens: int) -> int: ...

@@ -1,0 +1,228 @@
+"""A page on its way from one member to another, in the format of the member that gets it.
+
+A page is one run of bytes, all layers of it:
+
+| part | in order of | bytes of each |
+|---|---|---|
+| latent rows | layers | 64 rows in the format's own page layout (`paged.py`) |
+| index keys | the layers that have them | as above |
+
+In fp8 a layer's page is 64 rows of bytes, then 64 scales. Rows behind a page's last token are zero:
+what somebody else left there stays where it is. The digest is that of `page_digest` over the whole
+run, bound to hand-off, logical page, layer group (0: all layers) and tag.
+
+Pages are read and written through a `CheckedBatch` alone: of a sequence that does not pass, nothing
+is sent and nothing is written. S pushed pages, P pages of a lease, B bytes of one on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+
+from tenantry_kernels.choice import HAS_COMPILER, is_compiled
+from tenantry_kernels.page_digest import bind, page_digests
+from tenantry_runtime.core import PAGE_TOKENS
+
+from .checked import CheckedBatch
+from .formats import SERVED_FORMATS, CacheFormat, CacheName, RowFormat
+from .ops import Wire, page_ops
+from .owners import OwnerSlot
+from .page_batch import PageBatch
+from .paged import PagedCache
+from .pages import Lease, Tag
+from .tags import Tracker
+from .wire import ArrivedPage, Departure, Outcome, WirePage
+
+if HAS_COMPILER:
+    from tenantry_kernels.cpu import page_digest as compiled
+
+LAYER_GROUP = 0
+"""All layers travel together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """One layer's memory of one kind."""
+
+    pool: torch.Tensor
+    rows: RowFormat
+    is_index: bool
+
+    @property
+    def width(self) -> int:
+        """Values of a row."""
+        if self.rows.has_scale:
+            return self.pool.shape[1] // PAGE_TOKENS - (self.rows.row_bytes(1) - 1)
+        return self.pool.shape[-1]
+
+    def wire_rows(self, target: CacheFormat) -> RowFormat:
+        return target.index if self.is_index else target.latent
+
+    def wire_bytes(self, target: CacheFormat) -> int:
+        return PAGE_TOKENS * self.wire_rows(target).row_bytes(self.width)
+
+
+class WirePages:
+    """Sends and takes the pages of one cache."""
+
+    def __init__(self, cache: PagedCache, tracker: Tracker) -> None:
+        self._cache_format = cache.cache_format
+        self._tracker = tracker
+        self._device = cache.device
+        self._num_appends = cache.num_appends
+        latents = [_Store(pool, cache.cache_format.latent, False) for pool in cache.latent_N]
+        keys = [
+            _Store(pool, cache.cache_format.index, True)
+            for _, pool in sorted(cache.index_keys.items())
+        ]
+        self._stores = (*latents, *keys)
+
+    @property
+    def page_bytes(self) -> int:
+        """Of a page that comes in."""
+        return sum(store.wire_bytes(self._cache_format) for store in self._stores)
+
+    @property
+    def layout(self) -> str:
+        """What a page of this cache is on the wire; two members that say the same understand each other."""
+        latents = [store for store in self._stores if not store.is_index]
+        keys = [store for store in self._stores if store.is_index]
+        parts = [
+            f"{len(stores)}x{stores[0].rows.name}[{PAGE_TOKENS},{stores[0].width}]"
+            for stores in (latents, keys)
+            if stores
+        ]
+        return "+".join(parts)
+
+    def sent_bytes(self, cache: CacheName) -> int | None:
+        """Return the bytes of a page in another member's format; None if it cannot be sent so."""
+        target = SERVED_FORMATS[cache]
+        if any(self._wire(store, target) is None for store in self._stores):
+            return None
+        return sum(store.wire_bytes(target) for store in self._stores)
+
+    @torch.inference_mode()
+    def to_wire(self, departure: Departure, cache: CacheName) -> tuple[list[WirePage], int]:
+        """Return the pages in another member's format, or none and the fault word of the check."""
+        first, end = departure.first_page, departure.num_tokens
+        checked = self._tracker.check(_reads(departure.lease, departure.owner, first, end))
+        page_P = checked.page_table_SL[0, first : -(-end // PAGE_TOKENS)]
+        data_PB = self._converted(page_P, end - first * PAGE_TOKENS, SERVED_FORMATS[cache])
+        digest_P = _digests(data_PB)
+        # the bytes leave only if what they were read from was the sequence's own
+        if not bool(self._tracker.confirm(checked)[0]):
+            return [], self._tracker.faults(checked)[0]
+        host_PB = data_PB.cpu().numpy()
+        pages = [
+            WirePage(
+                logical_page=first + place,
+                num_tokens=min(PAGE_TOKENS, end - (first + place) * PAGE_TOKENS),
+                data=host_PB[place].data,
+                digest=digest,
+            )
+            for place, digest in enumerate(digest_P)
+        ]
+        return pages, 0
+
+    def bind(self, digest: int, handoff: int, logical_page: int, tag: Tag) -> int:
+        """Return the digest of a page that a hand-off brings to a place under a tag."""
+        return bind(digest, handoff, logical_page, LAYER_GROUP, tag)
+
+    @torch.inference_mode()
+    def verify(self, arrived: Sequence[ArrivedPage]) -> list[bool]:
+        """Return of each page whether its bytes are what its sender made of that page and tag."""
+        digests = _digests(self._stacked(arrived)) if arrived else []
+        return [
+            page.digest == self.bind(digest, page.handoff, page.logical_page, page.tag)
+            for page, digest in zip(arrived, digests, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def from_wire(self, writes: PageBatch, arrived: Sequence[ArrivedPage]) -> list[Outcome]:
+        """Write verified pages where `Reservation.accept` lets them; return what the check says of each."""
+        data_SB = self._stacked(arrived)
+        checked = self._tracker.check(writes)
+        page_S = self._written_pages(checked, writes)
+        for store, part_SB in self._split(data_SB):
+            # in words: five times as fast as in bytes
+            store.pool.flatten(1).view(torch.int64).index_copy_(
+                0, page_S, part_SB.view(torch.int64)
+            )
+        checked.landing.landed(checked.write_slot_T, self._num_appends)
+        ok_S = self._tracker.confirm(checked).tolist()
+        fault_S = (0,) * len(ok_S) if all(ok_S) else self._tracker.faults(checked)
+        return [Outcome(ok, fault) for ok, fault in zip(ok_S, fault_S, strict=True)]
+
+    @torch.inference_mode()
+    def fault(self, lease: Lease, owner: OwnerSlot, num_tokens: int) -> int:
+        """Check all pages of a sequence as a step would that reads them; return the fault word."""
+        checked = self._tracker.check(_reads(lease, owner, 0, num_tokens))
+        ok = bool(self._tracker.confirm(checked)[0])
+        return 0 if ok else self._tracker.faults(checked)[0]
+
+    def _converted(
+        self, page_P: torch.Tensor, num_tokens: int, target: CacheFormat
+    ) -> torch.Tensor:
+        parts = []
+        for store in self._stores:
+            wire = self._wire(store, target)
+            assert wire is not None, f"rows of {store.rows.name} cannot be sent so"
+            part_PB = wire(store.pool, page_P)
+            _clear(part_PB, store.wire_rows(target), num_tokens)
+            parts.append(part_PB)
+        return torch.cat(parts, 1)
+
+    def _wire(self, store: _Store, target: CacheFormat) -> Wire | None:
+        return page_ops(store.rows, self._device).wire.get(store.wire_rows(target).name)
+
+    def _stacked(self, arrived: Sequence[ArrivedPage]) -> torch.Tensor:
+        # copied: the bytes are somebody else's memory, and may be read-only
+        data = bytearray().join([page.data for page in arrived])
+        data_SB = torch.frombuffer(data, dtype=torch.uint8).view(len(arrived), -1)
+        return data_SB.to(self._device, non_blocking=True)
+
+    def _written_pages(self, checked: CheckedBatch, writes: PageBatch) -> torch.Tensor:
+        """Return the page of each push; the sink of one that did not pass."""
+        counts = [end - start for start, end in zip(writes.start_S, writes.read_len_S, strict=True)]
+        first_row_S = [0, *accumulate(counts)][:-1]
+        slot_S = checked.write_slot_T[first_row_S]
+        sink = self._stores[0].pool.shape[0] - 1
+        return (slot_S // PAGE_TOKENS).clamp(max=sink)
+
+    def _split(self, data_SB: torch.Tensor) -> Iterator[tuple[_Store, torch.Tensor]]:
+        sizes = [store.wire_bytes(self._cache_format) for store in self._stores]
+        return zip(self._stores, data_SB.split(sizes, 1), strict=True)
+
+
+def _reads(lease: Lease, owner: OwnerSlot, first_page: int, num_tokens: int) -> PageBatch:
+    return PageBatch(
+        leases_S=(lease,),
+        owner_S=(owner,),
+        start_S=(num_tokens,),
+        read_len_S=(num_tokens,),
+        first_page_S=(first_page,),
+    )
+
+
+def _digests(data_PB: torch.Tensor) -> list[int]:
+    # whatever the number of rows, the sum is one of integers: the same in any mode
+    digests = compiled.page_digests if is_compiled("rows", data_PB) else page_digests
+    found: list[int] = digests(data_PB).tolist()
+    return found
+
+
+def _clear(page_PB: torch.Tensor, rows: RowFormat, num_tokens: int) -> None:
+    """Zero the rows behind the last token of consecutive pages."""
+    used = num_tokens % PAGE_TOKENS
+    if not used:
+        return
+    last_B = page_PB[-1]
+    scales = PAGE_TOKENS * (rows.row_bytes(1) - rows.value_bytes)
+    values = last_B[: len(last_B) - scales].view(PAGE_TOKENS, -1)
+    values[used:] = 0
+    if scales:
+        last_B[len(last_B) - scales :].view(PAGE_TOKENS, -1)[used:] = 0
