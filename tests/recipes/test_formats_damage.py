@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from tenantry_recipes.formats.contexts import QUESTIONS
 from tenantry_recipes.formats.damage import ShortRope, round_to_int3, with_mantissa_bits
-from tenantry_recipes.formats.divergence import Divergence, Side, diverge
+from tenantry_recipes.formats.divergence import Divergence, Rows, Side, diverge, pages_at
 from tenantry_recipes.formats.items import ItemSource
+from tenantry_recipes.formats.judging import asking_order
 from tenantry_recipes.formats.variants import (
     FP8_CACHE,
     INT3_EXPERTS,
@@ -22,7 +24,9 @@ from tenantry_recipes.formats.variants import (
     Variant,
     load_variant,
 )
-from tenantry_recipes.nano.evaluate import judge
+from tenantry_recipes.nano.evaluate import Trial
+from tenantry_recipes.nano.scoring import is_right
+from tenantry_runtime.core import PAGE_TOKENS
 
 GLM = "glm-5.2-nano"
 
@@ -80,13 +84,18 @@ def items(released: Loaded) -> ItemSource:
     return ItemSource(text=released.text, seed=0)
 
 
+def some_prompts(items: ItemSource, count: int) -> list[list[int]]:
+    """Return prompts of one context that have an answer of some length: a call."""
+    return [items.prompt_ids(each) for each in items.context("tools", 512, 0)[:count]]
+
+
 def distances(
     released: Loaded, items: ItemSource, variant: Variant, work: Path, *, streams: int = 3
 ) -> list[Divergence]:
     candidate = load_variant(GLM, variant, work=work, threads=1)
-    prompts = [items.prompt_ids(items.item("tools", 512, number)) for number in range(streams)]
-    reference, other = (Side.of(each, streams=streams) for each in (released, candidate))
-    return diverge(reference, other, prompts)
+    prompts = some_prompts(items, streams)
+    reference, other = (Side.of(each, places=streams + 1) for each in (released, candidate))
+    return diverge(reference, other, [prompts], streams=streams)
 
 
 def test_a_variant_is_at_no_distance_from_itself(
@@ -102,9 +111,9 @@ def test_nothing_but_the_rope_bits_is_damaged(items: ItemSource, work: Path) -> 
     assert not isinstance(served.decoder, ShortRope)
     # as many bits as a float32 has
     whole = replace(served, decoder=ShortRope(served.decoder, mantissa_bits=23))
-    prompts = [items.prompt_ids(items.item("tools", 512, 0))]
+    reference, other = (Side.of(each, places=2) for each in (served, whole))
 
-    (apart,) = diverge(Side.of(served, streams=1), Side.of(whole, streams=1), prompts)
+    (apart,) = diverge(reference, other, [some_prompts(items, 1)], streams=1)
     assert apart.num_same == apart.num_tokens
     assert apart.total_nats / apart.num_tokens < 1e-5
 
@@ -128,15 +137,32 @@ def test_step_by_step_distributions_are_those_of_one_pass(
     released: Loaded, items: ItemSource
 ) -> None:
     """Chunks and steps of a sequence among others, against the whole of it at once."""
-    ids = items.prompt_ids(items.item("lists", 1024, 0))
+    ids = items.prompt_ids(items.context("lists", 1024, 0)[0])
     vocab_size = released.text.vocab_size
-    whole = Side.of(released, streams=1).log_probabilities([(0, 0, ids)], vocab_size)
-    side = Side.of(released, streams=2)
-    side.log_probabilities([(1, 0, ids[:512])], vocab_size)
-    side.log_probabilities([(1, 512, ids[512:-1]), (0, 0, ids[:700])], vocab_size)
-    last = side.log_probabilities([(0, 700, ids[:1]), (1, len(ids) - 1, ids[-1:])], vocab_size)
+    whole = Side.of(released, places=1).log_probabilities([Rows(pages_at(0), 0, ids)], vocab_size)
+    side = Side.of(released, places=2)
+    mine, other = pages_at(1), pages_at(0)
+    side.log_probabilities([Rows(mine, 0, ids[:512])], vocab_size)
+    side.log_probabilities([Rows(mine, 512, ids[512:-1]), Rows(other, 0, ids[:700])], vocab_size)
+    last = side.log_probabilities(
+        [Rows(other, 700, ids[:1]), Rows(mine, len(ids) - 1, ids[-1:])], vocab_size
+    )
 
     torch.testing.assert_close(last[1:], whole, rtol=0, atol=2e-2)
+
+
+def test_answers_behind_pages_that_were_read_once_are_those_behind_ones_of_their_own(
+    released: Loaded, items: ItemSource, work: Path
+) -> None:
+    candidate = load_variant(GLM, FP8_CACHE, work=work, threads=1)
+    prompts = some_prompts(items, 4)
+    reference, other = (Side.of(each, places=6) for each in (released, candidate))
+
+    together = diverge(reference, other, [prompts], streams=2)
+    apart = diverge(reference, other, [[prompt] for prompt in prompts], streams=2)
+    for one, each in zip(together, apart, strict=True):
+        assert one.num_tokens == each.num_tokens
+        assert one.total_nats == pytest.approx(each.total_nats, rel=0.2, abs=1e-3)
 
 
 @pytest.fixture(params=[FP8_CACHE, SHORT_ROPE, INT4_EXPERTS, INT3_EXPERTS], ids=lambda v: v.name)
@@ -148,9 +174,36 @@ def test_every_variant_answers_in_an_engine(
     variant: Variant, items: ItemSource, work: Path
 ) -> None:
     loaded = load_variant(GLM, variant, work=work, threads=1)
-    examples = [items.item("retrieval", 512, number) for number in range(4)]
+    examples = items.context("retrieval", 512, 0)[:4]
+    asks = [Trial(example).ask(max(example.targets)) for example in examples]
     with loaded.responder(streams=2, threads=1) as responder:
-        verdicts = judge(responder, examples)
+        for streams in (1, 2):
+            answers = responder.respond(asks, streams=streams)
+            verdicts = [
+                is_right(check, answer)
+                for example, answer in zip(examples, answers, strict=True)
+                for check in example.checks.values()
+            ]
 
-    assert len(verdicts) == 4
-    assert any(verdicts)
+            assert len(verdicts) == 4
+            assert any(verdicts)
+
+
+def test_a_context_is_read_once_for_all_its_items_and_streams(
+    released: Loaded, items: ItemSource
+) -> None:
+    found = items.items("lists", 512, range(2 * QUESTIONS))
+    order = asking_order(512, found)
+    asks = [Trial(found[number]).ask(max(found[number].targets)) for number in order]
+    num_each = [items.prompt_tokens(found[number]) for number in order]
+    encode = items.encoder.encode
+    with released.responder(streams=8, threads=1, encode=encode) as responder:
+        responder.respond(asks, streams=8)
+        first = responder.num_cached_tokens
+        responder.respond(asks, streams=1)
+        again = responder.num_cached_tokens - first
+
+    # all but each context's first find the text, in whole pages
+    assert first >= (2 * QUESTIONS - 2) * 0.6 * 512
+    # then all whole pages of a prompt are known, as long as a token is left to compute
+    assert again == sum((num - 1) // PAGE_TOKENS * PAGE_TOKENS for num in num_each)

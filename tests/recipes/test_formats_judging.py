@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.nano import Oracle
+from tenantry_recipes.formats.contexts import QUESTIONS
 from tenantry_recipes.formats.errors import ResultsMismatch
 from tenantry_recipes.formats.items import ItemSource
-from tenantry_recipes.formats.judging import Evaluation, EvaluationPlan
+from tenantry_recipes.formats.judging import Evaluation, EvaluationPlan, asking_order
 from tenantry_recipes.formats.report import Report, report_of
 from tenantry_recipes.formats.results import Apart, Cell, Results, Subject, Verdict
 from tenantry_recipes.formats.variants import RELEASED, Variant, comparisons_of
@@ -38,19 +39,24 @@ class Silent:
 
 
 class Remembering(ItemSource):
-    """Makes each item once for all tests."""
+    """Makes each context once for all tests."""
 
     @lru_cache(maxsize=1000)  # noqa: B019 # as long as the tests of this module
-    def item(self, name: str, length: int, number: int) -> Example:
-        return super().item(name, length, number)
+    def context(self, name: str, length: int, number: int) -> tuple[Example, ...]:
+        return super().context(name, length, number)
 
 
 class Faulty:
     """Knows all items and is wrong on every so many."""
 
     def __init__(self, items: ItemSource, count: int, *, wrong_every: int | None) -> None:
-        examples = [items.item(CELL.task, CELL.length, number) for number in range(count)]
-        self.num_asked = 0
+        examples = list(items.items(CELL.task, CELL.length, range(count)).values())
+        self.asked: list[tuple[int, int]] = []
+        """The streams and number of each item, in order."""
+        self._numbers = {
+            str(example.messages[: max(example.targets)]): number
+            for number, example in enumerate(examples)
+        }
         self._oracle = Oracle(examples)
         self._is_wrong = {
             str(example.messages[: max(example.targets)]): bool(
@@ -59,8 +65,12 @@ class Faulty:
             for number, example in enumerate(examples)
         }
 
-    def respond(self, asks: Sequence[Ask]) -> list[Answer]:
-        self.num_asked += len(asks)
+    @property
+    def num_asked(self) -> int:
+        return len(self.asked)
+
+    def respond(self, asks: Sequence[Ask], *, streams: int) -> list[Answer]:
+        self.asked += [(streams, self._numbers[str(ask.messages)]) for ask in asks]
         right = self._oracle.respond(asks)
         return [
             Answer(content="no idea") if self._is_wrong[str(ask.messages)] else answer
@@ -86,6 +96,12 @@ def a_plan(**changes: object) -> EvaluationPlan:
     return EvaluationPlan(**settings)  # type: ignore[arg-type] # the fields above
 
 
+def a_subject(
+    model: str, *, seed: int = 0, revision: str = "a", questions: int = QUESTIONS
+) -> Subject:
+    return Subject(model=model, seed=seed, revision=revision, questions=questions)
+
+
 def an_evaluation(path: Path, plan: EvaluationPlan, heard: Silent | None = None) -> Evaluation:
     return Evaluation(plan=plan, results=Results(path), heard=heard or Silent(), work=path.parent)
 
@@ -96,17 +112,19 @@ def judged(path: Path, items: ItemSource, wrong_every: dict[str, int], *, num_it
     evaluation = an_evaluation(path, plan)
     for variant in plan.variants(KIMI):
         faulty = Faulty(items, num_items, wrong_every=wrong_every.get(variant.name))
-        evaluation.judge_cell(faulty, CELL, variant, items)
+        evaluation.judge_block({variant: faulty}, [CELL], range(num_items), items)
     return report_of(plan, evaluation.results)
 
 
 def test_items_that_were_judged_are_not_judged_again(tmp_path: Path, items: ItemSource) -> None:
     path = tmp_path / "results.jsonl"
     first = Faulty(items, 40, wrong_every=4)
-    an_evaluation(path, a_plan(num_items=40)).judge_cell(first, CELL, RELEASED, items)
+    an_evaluation(path, a_plan(num_items=40)).judge_block(
+        {RELEASED: first}, [CELL], range(40), items
+    )
     more = Faulty(items, 60, wrong_every=None)
     again = an_evaluation(path, a_plan(num_items=60))
-    again.judge_cell(more, CELL, RELEASED, items)
+    again.judge_block({RELEASED: more}, [CELL], range(60), items)
 
     assert (first.num_asked, more.num_asked) == (40, 20)
     known = again.results.verdicts(CELL, RELEASED.name)
@@ -118,12 +136,12 @@ def test_a_run_that_was_cut_in_the_middle_of_a_line_goes_on(
     tmp_path: Path, items: ItemSource
 ) -> None:
     path = tmp_path / "results.jsonl"
-    an_evaluation(path, a_plan(num_items=5)).judge_cell(
-        Faulty(items, 5, wrong_every=None), CELL, RELEASED, items
+    an_evaluation(path, a_plan(num_items=5)).judge_block(
+        {RELEASED: Faulty(items, 5, wrong_every=None)}, [CELL], range(5), items
     )
     path.write_bytes(path.read_bytes()[:-7])
     again = Faulty(items, 5, wrong_every=None)
-    an_evaluation(path, a_plan(num_items=5)).judge_cell(again, CELL, RELEASED, items)
+    an_evaluation(path, a_plan(num_items=5)).judge_block({RELEASED: again}, [CELL], range(5), items)
 
     assert again.num_asked == 1
     assert sorted(Results(path).verdicts(CELL, RELEASED.name)) == [0, 1, 2, 3, 4]
@@ -132,7 +150,7 @@ def test_a_run_that_was_cut_in_the_middle_of_a_line_goes_on(
 def test_a_format_that_answers_alike_passes_and_a_damaged_one_is_noticed(
     tmp_path: Path, items: ItemSource
 ) -> None:
-    report = judged(tmp_path / "results.jsonl", items, {"short rope": 10}, num_items=300)
+    report = judged(tmp_path / "results.jsonl", items, {"short rope": 10}, num_items=600)
 
     (judgment,) = report.judgments
     assert judgment.finding.pairs.difference == 0.0
@@ -146,7 +164,7 @@ def test_a_format_that_answers_alike_passes_and_a_damaged_one_is_noticed(
 def test_a_suite_that_does_not_notice_damage_does_not_pass(
     tmp_path: Path, items: ItemSource
 ) -> None:
-    report = judged(tmp_path / "results.jsonl", items, {}, num_items=300)
+    report = judged(tmp_path / "results.jsonl", items, {}, num_items=600)
 
     assert all(judgment.is_shown for judgment in report.judgments)
     assert not report.is_passed
@@ -157,10 +175,10 @@ def test_a_format_that_loses_more_than_a_point_does_not_pass(
     tmp_path: Path, items: ItemSource
 ) -> None:
     losses = {"fp8 cache": 30, "short rope": 10}
-    report = judged(tmp_path / "results.jsonl", items, losses, num_items=300)
+    report = judged(tmp_path / "results.jsonl", items, losses, num_items=600)
 
     (judgment,) = report.judgments
-    assert judgment.finding.pairs.num_lost == 10
+    assert judgment.finding.pairs.num_lost == 20
     assert not judgment.is_shown
     assert not report.is_passed
 
@@ -181,14 +199,16 @@ def test_pairs_are_of_the_same_item_whatever_the_order_of_results(tmp_path: Path
 
 def test_results_of_another_seed_or_of_other_weights_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    Results(path).require_subject(Subject(model=KIMI, seed=0, revision="a"))
-    Results(path).require_subject(Subject(model=KIMI, seed=0, revision="a"))
-    Results(path).require_subject(Subject(model=GLM, seed=0, revision="b"))
+    Results(path).require_subject(a_subject(KIMI, seed=0, revision="a"))
+    Results(path).require_subject(a_subject(KIMI, seed=0, revision="a"))
+    Results(path).require_subject(a_subject(GLM, seed=0, revision="b"))
 
     with pytest.raises(ResultsMismatch, match="--seed 0, not 1"):
-        Results(path).require_subject(Subject(model=KIMI, seed=1, revision="a"))
+        Results(path).require_subject(a_subject(KIMI, seed=1, revision="a"))
+    with pytest.raises(ResultsMismatch, match="contexts of 16 items, not 8"):
+        Results(path).require_subject(a_subject(KIMI, questions=8))
     with pytest.raises(ResultsMismatch, match="other weights of glm"):
-        Results(path).require_subject(Subject(model=GLM, seed=0, revision="c"))
+        Results(path).require_subject(a_subject(GLM, seed=0, revision="c"))
 
 
 def test_a_file_that_holds_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -219,7 +239,7 @@ def test_both_caches_are_compared_on_both_models_and_int4_on_the_one_released_in
 
 
 def test_all_comparisons_are_corrected_together(tmp_path: Path) -> None:
-    plan = a_plan(models=(GLM,), streams=(1, 32), num_items=300, has_controls=False)
+    plan = a_plan(models=(GLM,), streams=(1, 32), num_items=600, has_controls=False)
     results = Results(tmp_path / "results.jsonl")
     for streams in plan.streams:
         (cell,) = plan.cells(GLM, streams)
@@ -229,7 +249,7 @@ def test_all_comparisons_are_corrected_together(tmp_path: Path) -> None:
                 for n in range(plan.num_items)
             )
 
-    # 300 alike items alone give p = 0.041; of four tests none is below 0.05 then
+    # of alike items, two count as one: 600 give p = 0.041; of four tests none is below 0.05 then
     report = report_of(plan, results)
     assert len(report.judgments) == 4
     assert [judgment.p for judgment in report.judgments] == pytest.approx([0.163] * 4, abs=0.01)
@@ -272,7 +292,8 @@ def test_progress_counts_what_was_there_before(
     plan = a_plan(num_items=6)
     evaluation = an_evaluation(path, plan, heard)
     for variant in plan.variants(KIMI):
-        evaluation.judge_cell(Faulty(items, 6, wrong_every=None), CELL, variant, items)
+        faulty = Faulty(items, 6, wrong_every=None)
+        evaluation.judge_block({variant: faulty}, [CELL], range(6), items)
     assert heard.num_heard == 18
 
     def never(model: str, variant: Variant, *, work: Path, threads: int) -> None:
@@ -285,11 +306,11 @@ def test_progress_counts_what_was_there_before(
 
 
 def test_damage_that_only_distributions_show_is_told_and_does_not_pass(tmp_path: Path) -> None:
-    plan = a_plan(num_items=30, num_divergences=30)
+    plan = a_plan(num_items=160, num_divergences=160)
     results = Results(tmp_path / "results.jsonl")
     for variant in plan.variants(KIMI):
         results.add(
-            Verdict(cell=CELL, variant=variant.name, number=n, is_right=True) for n in range(30)
+            Verdict(cell=CELL, variant=variant.name, number=n, is_right=True) for n in range(160)
         )
     for name, total_nats in (("fp8 cache", 0.1), ("short rope", 0.2)):
         results.add(
@@ -302,11 +323,71 @@ def test_damage_that_only_distributions_show_is_told_and_does_not_pass(tmp_path:
                 most_nats=total_nats,
                 num_same=10,
             )
-            for n in range(30)
+            for n in range(160)
         )
 
     (control,) = report_of(plan, results).controls
-    # thirty tosses of a coin, all alike
-    assert control.p_further == pytest.approx(0.5**30)
+    # ten tosses of a coin, one for each context
+    assert control.p_further == pytest.approx(0.5**10)
     assert not control.is_noticed
     assert "in KL ONLY" in report_of(plan, results).markdown()
+
+
+def test_the_first_item_of_each_context_is_asked_before_all_others() -> None:
+    numbers = [*range(3 * QUESTIONS - 2)]
+    order = asking_order(512, reversed(numbers))
+
+    assert order[:3] == [0, QUESTIONS, 2 * QUESTIONS]
+    assert sorted(order) == numbers
+    assert order[3:] == [number for number in numbers if number % QUESTIONS]
+
+
+def test_a_block_is_judged_at_one_stream_first_and_never_twice(
+    tmp_path: Path, items: ItemSource
+) -> None:
+    plan = a_plan(streams=(32, 1), num_items=20)
+    evaluation = an_evaluation(tmp_path / "results.jsonl", plan)
+    cells = [CELL._replace(streams=streams) for streams in (1, 32)]
+    variants = plan.variants(KIMI)
+    judges = {variant: Faulty(items, 20, wrong_every=None) for variant in variants}
+    for _ in range(2):
+        evaluation.judge_block(judges, cells, range(20), items)
+
+    served = [(streams, number) for streams in (1, 32) for number in asking_order(512, range(20))]
+    assert [judges[variant].asked for variant in variants] == [served, served, served[20:]]
+
+
+def test_controls_are_judged_at_the_most_streams_alone() -> None:
+    plan = a_plan(models=(GLM,), streams=(1, 8, 32))
+
+    assert [each.name for each in plan.variants(GLM, 8)] == [
+        "released",
+        "fp8 cache",
+        "int4 experts",
+    ]
+    assert plan.variants(GLM, 32) == plan.variants(GLM)
+    assert {plan.streams_of(each) for each in plan.comparisons()} == {(1, 8, 32), (32,)}
+
+
+def test_items_that_are_lost_together_count_as_fewer(tmp_path: Path) -> None:
+    plan = a_plan(num_items=30 * QUESTIONS, has_controls=False)
+    bounds = []
+    for name, lost in (("spread", range(0, 160, 16)), ("together", range(10))):
+        results = Results(tmp_path / name)
+        results.add(
+            Verdict(cell=CELL, variant="released", number=n, is_right=True)
+            for n in range(plan.num_items)
+        )
+        results.add(
+            Verdict(cell=CELL, variant="fp8 cache", number=n, is_right=n not in lost)
+            for n in range(plan.num_items)
+        )
+        (judgment,) = report_of(plan, results).judgments
+        assert judgment.finding.pairs.num_lost == 10
+        bounds.append((judgment.finding.design, judgment.finding.lower))
+
+    (spread, high), (together, low) = bounds
+    assert 1.0 <= spread < 1.3
+    # ten of one context: the square of their number over their number
+    assert together == pytest.approx(10, rel=0.1)
+    assert low < high < 0

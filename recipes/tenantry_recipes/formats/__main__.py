@@ -1,9 +1,9 @@
 """Compare formats by right answers: `workerctl eval formats`, or `python -m tenantry_recipes.formats`.
 
 The same held-out items are judged under both formats of a pair, greedily: an FP8 cache against BF16
-on both nano models, INT4 experts against FP8 on GLM. Two damaged formats are judged as well, which
-must come out worse. Prints Markdown. Exits with 1 unless every loss is shown to be below a point and
-all damage is noticed.
+on both nano models, INT4 experts against FP8 on GLM. Sixteen items or more share a context, which is
+read once. Two damaged formats are judged as well, at the most streams, which must come out worse. Prints
+Markdown. Exits with 1 unless every loss is shown to be below a point and all damage is noticed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 DEFAULT_RESULTS = Path("eval-formats.jsonl")
 DEFAULT_ITEMS = 2000
-DEFAULT_DIVERGENCES = 100
+DEFAULT_DIVERGENCES = 64
+"""Two or four contexts of each cell."""
 DEFAULT_STREAMS = (1, 32)
 MAX_STREAMS = 256
 """Whose pages take 4 GB of a nano model."""

@@ -1,16 +1,18 @@
 """How far two variants' next-token distributions lie apart, token by token of the reference's answers.
 
 Both are given the reference's tokens, in lockstep, so that no distribution has to be kept. The same
-chunks and batches as an engine's: prompts in chunks, then one row of each sequence per step.
+chunks and batches as an engine's: prompts in chunks, then one row of each sequence per step; what
+the prompts of a context begin with is read once, as from a prefix tree.
 
 S sequences, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice, takewhile
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -26,6 +28,26 @@ from .variants import Loaded
 CHUNK_TOKENS = 512
 """As an engine's default."""
 _PAGES_EACH = CONTEXT_TOKENS // PAGE_TOKENS
+
+Table: TypeAlias = list[int]
+"""Pages of one sequence, in order."""
+
+
+class Rows(NamedTuple):
+    """The next tokens of one sequence."""
+
+    table: Table
+    start: int
+    """Position of the first."""
+    token_ids: Sequence[int]
+
+    def positions(self) -> range:
+        return range(self.start, self.start + len(self.token_ids))
+
+    def slots(self) -> Iterator[int]:
+        """Yield where they go in the pages."""
+        for at in self.positions():
+            yield self.table[at // PAGE_TOKENS] * PAGE_TOKENS + at % PAGE_TOKENS
 
 
 @dataclass(slots=True, eq=False)
@@ -50,47 +72,36 @@ class Divergence:
 class _Answer:
     """One sequence: all its tokens, of which both variants have read but the last."""
 
-    place: int
+    table: Table
     token_ids: list[int]
+    num_shared: int
+    """Tokens in pages of its context."""
     longest: int
     divergence: Divergence = field(default_factory=Divergence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One variant with pages for some sequences."""
+    """One variant with pages at some places, each for a longest sequence."""
 
     variant: Loaded
     pages: PagedCache
 
     @classmethod
-    def of(cls, variant: Loaded, *, streams: int) -> Side:
-        return cls(variant=variant, pages=variant.pages(streams * _PAGES_EACH))
+    def of(cls, variant: Loaded, *, places: int) -> Side:
+        return cls(variant=variant, pages=variant.pages(places * _PAGES_EACH))
 
-    def log_probabilities(
-        self, rows: Sequence[tuple[int, int, Sequence[int]]], vocab_size: int
-    ) -> torch.Tensor:
-        """Run sequences' next tokens, each as (place, position of the first, ids).
-
-        Returns float64 log-probabilities [S, V] after the last one of each.
-        """
-        positions = [start + n for _, start, ids in rows for n in range(len(ids))]
-        slots = [
-            place * _PAGES_EACH * PAGE_TOKENS + start + n
-            for place, start, ids in rows
-            for n in range(len(ids))
-        ]
-        cu_len = (0, *accumulate(len(ids) for _, _, ids in rows))
+    def log_probabilities(self, rows: Sequence[Rows], vocab_size: int) -> torch.Tensor:
+        """Run sequences' next tokens; return float64 log-probabilities [S, V] after the last of each."""
+        cu_len = (0, *accumulate(len(each.token_ids) for each in rows))
         checked = CheckedBatch(
-            page_table_SL=torch.tensor(
-                [[place * _PAGES_EACH + n for n in range(_PAGES_EACH)] for place, _, _ in rows]
-            ),
-            read_len_S=tuple(start + len(ids) for _, start, ids in rows),
-            write_slot_T=torch.tensor(slots),
+            page_table_SL=torch.tensor([each.table for each in rows]),
+            read_len_S=tuple(each.start + len(each.token_ids) for each in rows),
+            write_slot_T=torch.tensor([slot for each in rows for slot in each.slots()]),
         )
         batch = ForwardBatch(
-            token_ids_T=torch.tensor([token_id for _, _, ids in rows for token_id in ids]),
-            positions_T=torch.tensor(positions),
+            token_ids_T=torch.tensor([token_id for each in rows for token_id in each.token_ids]),
+            positions_T=torch.tensor([at for each in rows for at in each.positions()]),
             cu_len=cu_len,
             logit_rows_R=torch.tensor(cu_len[1:]) - 1,
         )
@@ -99,41 +110,93 @@ class Side:
         return logits_SV[:, :vocab_size].double().log_softmax(-1)
 
 
-def diverge(reference: Side, candidate: Side, prompts: Sequence[Sequence[int]]) -> list[Divergence]:
-    """Answer prompts greedily by the reference, all at a time; return how far the candidate is off."""
+def pages_at(place: int) -> Table:
+    """Return the pages of a place, in order."""
+    return list(range(place * _PAGES_EACH, (place + 1) * _PAGES_EACH))
+
+
+def diverge(
+    reference: Side, candidate: Side, contexts: Sequence[Sequence[Sequence[int]]], *, streams: int
+) -> list[Divergence]:
+    """Answer prompts greedily by the reference; return how far the candidate is off, in order.
+
+    `contexts` has the prompts of each context. At most `streams` are answered at a time, so the sides
+    need a place for each stream and one for each context.
+    """
+    found: list[Divergence] = []
+    rest = _shared(reference, candidate, contexts, first_place=streams)
+    while group := list(islice(rest, streams)):
+        answers = [
+            _Answer(
+                table=shared + pages_at(place)[len(shared) :],
+                token_ids=list(ids),
+                num_shared=len(shared) * PAGE_TOKENS,
+                longest=len(ids) + MAX_ANSWER_TOKENS,
+            )
+            for place, (shared, ids) in enumerate(group)
+        ]
+        _answer(reference, candidate, answers)
+        found += [answer.divergence for answer in answers]
+    return found
+
+
+def _shared(
+    reference: Side,
+    candidate: Side,
+    contexts: Sequence[Sequence[Sequence[int]]],
+    *,
+    first_place: int,
+) -> Iterator[tuple[Table, Sequence[int]]]:
+    """Read what each context's prompts begin with; give each prompt and the pages that hold that."""
+    for place, prompts in enumerate(contexts, first_place):
+        # a prompt's last token is its own to compute
+        shortest = min(len(ids) for ids in prompts) - 1
+        columns = zip(*(ids[:shortest] for ids in prompts), strict=True)
+        num_common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+        table = pages_at(place)
+        num_pages = num_common // PAGE_TOKENS if len(prompts) > 1 else 0
+        ids = prompts[0][: num_pages * PAGE_TOKENS]
+        for side in (reference, candidate):
+            for chunk in _chunks(table, ids, 0):
+                side.log_probabilities([chunk], 1)
+        yield from ((table[:num_pages], each) for each in prompts)
+
+
+def _answer(reference: Side, candidate: Side, answers: Sequence[_Answer]) -> None:
+    """Let answers run to their ends, all at a time."""
     text = reference.variant.text
-    answers = [
-        _Answer(place, list(ids), longest=len(ids) + MAX_ANSWER_TOKENS)
-        for place, ids in enumerate(prompts)
-    ]
     for answer in answers:
-        _read_prompt(reference, candidate, answer)
-    running = answers
+        *before, last = _chunks(answer.table, answer.token_ids, answer.num_shared)
+        for chunk in before:
+            for side in (reference, candidate):
+                side.log_probabilities([chunk], 1)
+        _step(reference, candidate, [last], [answer])
+    running = list(answers)
     while running := [
         answer
         for answer in running
         if answer.token_ids[-1] not in text.stop_token_ids
         and len(answer.token_ids) < answer.longest
     ]:
-        rows = [(a.place, len(a.token_ids) - 1, a.token_ids[-1:]) for a in running]
+        rows = [Rows(a.table, len(a.token_ids) - 1, a.token_ids[-1:]) for a in running]
         _step(reference, candidate, rows, running)
-    return [answer.divergence for answer in answers]
 
 
-def _read_prompt(reference: Side, candidate: Side, answer: _Answer) -> None:
-    ids = list(answer.token_ids)
-    starts = range(0, len(ids), CHUNK_TOKENS)
-    for start in starts[:-1]:
-        chunk = [(answer.place, start, ids[start : start + CHUNK_TOKENS])]
-        for side in (reference, candidate):
-            side.log_probabilities(chunk, 1)
-    _step(reference, candidate, [(answer.place, starts[-1], ids[starts[-1] :])], [answer])
+def _chunks(table: Table, ids: Sequence[int], start: int) -> list[Rows]:
+    """Cut tokens from `start` on at multiples of a chunk, as an engine does."""
+    bounds = [start, *range((start // CHUNK_TOKENS + 1) * CHUNK_TOKENS, len(ids), CHUNK_TOKENS)]
+    ends = [*bounds[1:], len(ids)]
+    return [
+        Rows(table, low, ids[low:high])
+        for low, high in zip(bounds, ends, strict=True)
+        if low < high
+    ]
 
 
 def _step(
     reference: Side,
     candidate: Side,
-    rows: Sequence[tuple[int, int, Sequence[int]]],
+    rows: Sequence[Rows],
     answers: Sequence[_Answer],
 ) -> None:
     vocab_size = reference.variant.text.vocab_size

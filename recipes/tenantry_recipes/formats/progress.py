@@ -23,7 +23,9 @@ class EvaluationProgress:
         self._bar = tqdm(
             total=num_steps,
             initial=num_done,
-            unit="item",
+            unit="step",
+            # the time that is left by all steps so far: some take much longer than others
+            smoothing=0,
             mininterval=0.1 if is_terminal else _LOGGED_EVERY_S,
             maxinterval=_LOGGED_EVERY_S,
         )

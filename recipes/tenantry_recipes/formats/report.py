@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tenantry_recipes.bench.table import table
 
+from .contexts import by_context
 from .judging import EvaluationPlan
-from .paired import CONFIDENCE, Pairs, holm, lower_bound, p_not_inferior, p_worse
+from .paired import (
+    CONFIDENCE,
+    Pairs,
+    Variances,
+    design_effect,
+    holm,
+    lower_bound,
+    p_not_inferior,
+    p_worse,
+)
 from .results import Cell, Results
 from .variants import Comparison
 
@@ -36,12 +46,23 @@ class Finding:
 
     comparison: Comparison
     cell: Cell
-    pairs: Pairs
+    contexts: tuple[Pairs, ...]
     distance: Distance | None
+    design: float = 1.0
+    """How many items count as one, since those of a context may differ together."""
+
+    @property
+    def pairs(self) -> Pairs:
+        return Pairs.total(self.contexts)
 
     @property
     def lower(self) -> float:
-        return lower_bound(self.pairs)
+        return lower_bound(self.pairs, self.design)
+
+    @property
+    def p(self) -> float:
+        """Return the chance of this if the loss were the margin."""
+        return p_not_inferior(self.pairs, MARGIN, self.design)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +144,14 @@ class Report:
         header = (
             *("model and formats", "task", "tokens", "streams", "items"),
             *("reference", "candidate", "lost", "gained", "difference"),
-            *("lower 95%", "p (Holm)", "KL per token", "same token", "loss < 1 point"),
+            *(
+                "lower 95%",
+                "items that count as one",
+                "p (Holm)",
+                "KL per token",
+                "same token",
+                "loss < 1 point",
+            ),
         )
         return table(header, [self._judgment_cells(each) for each in self.judgments])
 
@@ -136,6 +164,7 @@ class Report:
             *(cell.task, str(cell.length), str(cell.streams)),
             *_pair_cells(finding.pairs),
             _points(finding.lower),
+            f"{finding.design:.2f}",
             _p(judgment.p),
             *_distance_cells(finding.distance),
             "shown" if judgment.is_shown else "not shown",
@@ -198,18 +227,19 @@ def report_of(plan: EvaluationPlan, results: Results) -> Report:
     """Compare what was judged."""
     judged, controls = [], []
     for comparison in plan.comparisons():
-        for streams in plan.streams:
-            findings = [
-                _finding(comparison, cell, plan, results)
-                for cell in plan.cells(comparison.model, streams)
-            ]
-            if comparison.is_control:
-                controls.append((comparison, streams, tuple(findings)))
-            else:
-                judged += findings
-    adjusted = holm([p_not_inferior(finding.pairs, MARGIN) for finding in judged])
+        found = _findings(comparison, plan, results)
+        if not comparison.is_control:
+            judged += [finding for findings in found.values() for finding in findings]
+            continue
+        controls += [(comparison, streams, findings) for streams, findings in found.items()]
+    adjusted = holm([finding.p for finding in judged])
     totals = [Pairs.total([each.pairs for each in findings]) for *_, findings in controls]
-    noticed = holm([p_worse(pairs) for pairs in totals])
+    noticed = holm(
+        [
+            p_worse(context for finding in findings for context in finding.contexts)
+            for *_, findings in controls
+        ]
+    )
     further = holm(
         [
             p_worse(_further(comparison, [each.cell for each in findings], plan, results))
@@ -238,16 +268,42 @@ def report_of(plan: EvaluationPlan, results: Results) -> Report:
     )
 
 
+def _findings(
+    comparison: Comparison, plan: EvaluationPlan, results: Results
+) -> dict[int, tuple[Finding, ...]]:
+    """Compare two variants in all cells, by their streams; all have a say in the design effects."""
+    found = {
+        streams: [
+            _finding(comparison, cell, plan, results)
+            for cell in plan.cells(comparison.model, streams)
+        ]
+        for streams in plan.streams_of(comparison)
+    }
+    own = {
+        finding.cell: Variances.of(finding.contexts)
+        for findings in found.values()
+        for finding in findings
+    }
+    together = Variances.total(own.values())
+    return {
+        streams: tuple(
+            replace(each, design=design_effect(own[each.cell], together)) for each in findings
+        )
+        for streams, findings in found.items()
+    }
+
+
 def _finding(comparison: Comparison, cell: Cell, plan: EvaluationPlan, results: Results) -> Finding:
     reference = results.verdicts(cell, comparison.reference.name)
     candidate = results.verdicts(cell, comparison.candidate.name)
     apart = results.apart(cell, comparison.candidate.name)
     compared = [apart[number] for number in range(plan.num_divergences)]
     num_tokens = sum(each.num_tokens for each in compared)
+    verdicts = {n: (reference[n], candidate[n]) for n in range(plan.num_items)}
     return Finding(
         comparison=comparison,
         cell=cell,
-        pairs=Pairs.of((reference[n], candidate[n]) for n in range(plan.num_items)),
+        contexts=_by_context(cell, verdicts),
         distance=Distance(
             num_tokens=num_tokens,
             mean_nats=sum(each.total_nats for each in compared) / num_tokens,
@@ -272,21 +328,31 @@ def _together(distances: Sequence[Distance | None]) -> Distance | None:
     )
 
 
+def _by_context(cell: Cell, verdicts: Mapping[int, tuple[bool, bool]]) -> tuple[Pairs, ...]:
+    """Count pairs of verdicts by the contexts of their items' numbers."""
+    return tuple(
+        Pairs.of(verdicts[number] for number in numbers)
+        for numbers in by_context(cell.length, verdicts).values()
+    )
+
+
 def _further(
     comparison: Comparison, cells: Sequence[Cell], plan: EvaluationPlan, results: Results
-) -> Pairs:
-    """Count the items at which damage moves the distribution further, as losses, or less far."""
+) -> list[Pairs]:
+    """Count, in each context, where damage moves the distribution further, as losses, or less far."""
     undamaged = comparison.undamaged
     assert undamaged is not None
-    verdicts = []
+    contexts: list[Pairs] = []
     for cell in cells:
         sound, damaged = (
             results.apart(cell, variant.name) for variant in (undamaged, comparison.candidate)
         )
+        verdicts = {}
         for number in range(plan.num_divergences):
             less, more = sound[number].total_nats, damaged[number].total_nats
-            verdicts.append((less < more, more < less))
-    return Pairs.of(verdicts)
+            verdicts[number] = (less < more, more < less)
+        contexts += _by_context(cell, verdicts)
+    return contexts
 
 
 def _where_noticed(control: Noticed) -> str:
@@ -330,6 +396,8 @@ def _finding_fields(finding: Finding) -> dict[str, Any]:
         "length": finding.cell.length,
         "streams": finding.cell.streams,
         **_pair_fields(finding.pairs),
+        "num_contexts": len(finding.contexts),
+        "design_effect": finding.design,
         "lower_bound": finding.lower,
         **_distance_fields(finding.distance),
     }

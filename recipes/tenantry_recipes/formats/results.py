@@ -33,6 +33,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, tag="subject"):
     model: str
     seed: int
     revision: str
+    questions: int
+    """Items of one context."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
@@ -82,6 +84,10 @@ class Results:
         elif known.seed != subject.seed:
             raise ResultsMismatch(
                 self.path, f"has results of --seed {known.seed}, not {subject.seed}"
+            )
+        elif known.questions != subject.questions:
+            raise ResultsMismatch(
+                self.path, f"has contexts of {known.questions} items, not {subject.questions}"
             )
         elif known.revision != subject.revision:
             raise ResultsMismatch(self.path, f"has results of other weights of {subject.model}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -18,7 +19,7 @@ from tenantry_runtime.engine.config import ModelSource, NodeConfig
 from tenantry_runtime.models import load_model
 from tenantry_runtime.models.convert import Conversion, Recipe, convert
 from tenantry_runtime.models.decoder import Decoder
-from tenantry_runtime.text import TextModel, load_text
+from tenantry_runtime.text import Prompt, TextModel, load_text
 
 from .damage import ShortRope, write_int3_experts
 from .items import CONTEXT_TOKENS
@@ -26,8 +27,10 @@ from .items import CONTEXT_TOKENS
 Weights: TypeAlias = Literal["as released", "int4", "int3"]
 """Of routed experts."""
 
-SPARE_PAGES = 256
-"""Beside those of the running sequences: of prefixes that were read, until they are needed."""
+BLOCK_CONTEXTS = 8
+"""That are asked about by turns, and stay in an engine's pages meanwhile."""
+_PAGES_EACH = 16
+"""Of a sequence alone, with room: the rest of a page, a question and the longest answer take 11."""
 MAX_WAITING = 10_000
 """More items than are asked at a time."""
 
@@ -111,9 +114,11 @@ class Loaded:
             self.decoder.config, num_pages=num_pages, cache_format=SERVED_FORMATS[self.cache]
         )
 
-    def responder(self, *, streams: int, threads: int) -> EngineResponder:
-        """Return an engine that runs at most `streams` sequences at a time."""
-        num_pages = streams * (CONTEXT_TOKENS // PAGE_TOKENS) + SPARE_PAGES
+    def responder(
+        self, *, streams: int, threads: int, encode: Callable[[Prompt], list[int]] | None = None
+    ) -> EngineResponder:
+        """Return an engine that runs at most `streams` sequences at a time, of a few contexts."""
+        num_pages = BLOCK_CONTEXTS * (CONTEXT_TOKENS // PAGE_TOKENS) + streams * _PAGES_EACH
         source = ModelSource(
             id=self.directory.name,
             directory=str(self.directory),
@@ -136,7 +141,7 @@ class Loaded:
             num_pages=num_pages,
             num_appends=pages.num_appends,
         )
-        return EngineResponder(self.text, assemble_loop(config, [model]))
+        return EngineResponder(self.text, assemble_loop(config, [model]), encode=encode)
 
 
 def load_variant(model: str, variant: Variant, *, work: Path, threads: int) -> Loaded:
