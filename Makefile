@@ -6,7 +6,8 @@ PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint const
 PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: help run test check lint typecheck format cov accuracy bench bench-peers bench-gpu build clean
+.PHONY: help run test test-pools check lint typecheck format cov accuracy bench bench-peers bench-pools \
+	bench-weights bench-gpu build clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -16,6 +17,9 @@ run: $(VENV)/.runtime ## Set up what is missing, then serve both models on this 
 
 test: $(VENV)/.development ## Set up what is missing, then run the tests that this machine can run
 	python -m pytest
+
+test-pools: $(VENV)/.development ## Run prefill and decode nodes as processes, kill some, and compare every answer
+	python -m pytest -m cluster
 
 check: lint typecheck ## Check format, lint and types
 
@@ -61,6 +65,12 @@ bench: $(VENV)/.development ## Compare the nano models' speed with transformers'
 
 bench-peers: $(VENV)/.development ## Compare with llama.cpp's server and vLLM, which are built under PEERS first
 	python -m tenantry_recipes.bench.peers --work $(PEERS) $(BENCH_OPTIONS)
+
+bench-pools: $(VENV)/.development ## Measure hand-offs between node processes, and streams through them
+	python -m tenantry_recipes.bench.pools $(BENCH_OPTIONS)
+
+bench-weights: $(VENV)/.development ## Compare INT4, FP8 and BF16 decode at GLM's widths on this CPU
+	python -m tenantry_recipes.bench.weight_formats $(BENCH_OPTIONS)
 
 bench-gpu: $(VENV)/.development ## Check the kernels on this machine's GPU against their references, then time them
 	python -m tenantry_recipes.bench.gpu $(BENCH_OPTIONS)

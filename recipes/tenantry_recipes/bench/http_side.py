@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from tenantry_runtime.engine.config import NodeConfig
+
 from .contender import BenchPrompt, HttpSettings, Run
 from .errors import BenchmarkError
 from .load import closed_loop
 from .node_config import node_config
-from .serving import Served, serving
+from .serving import Served, serving_nodes
 from .stream_client import StreamedAnswer
 
 
@@ -28,13 +30,18 @@ class HttpContender:
 
     @classmethod
     def start(cls, settings: HttpSettings) -> HttpContender:
-        config = node_config(settings.engine, vocab_limit=settings.vocab_limit)
+        engine = node_config(settings.engine, vocab_limit=settings.vocab_limit)
+        return cls.over({"node": engine}, settings.text_directory)
+
+    @classmethod
+    def over(cls, engines: Mapping[str, NodeConfig], text_directory: Path) -> HttpContender:
+        """Start nodes of one model, as `serving_nodes` does, and their edge."""
         with ExitStack() as stack:
             state = stack.enter_context(tempfile.TemporaryDirectory(prefix="tenantry-bench-"))
             portal = stack.enter_context(start_blocking_portal())
             served = stack.enter_context(
                 portal.wrap_async_context_manager(
-                    serving(config, Path(state), text_directory=settings.text_directory)
+                    serving_nodes(engines, Path(state), text_directory=text_directory)
                 )
             )
             return cls(served, portal, stack.pop_all())

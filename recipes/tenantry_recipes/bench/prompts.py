@@ -6,6 +6,8 @@ import random
 from collections.abc import Iterator
 from itertools import count, cycle, islice
 
+from msgspec.structs import replace
+
 from tenantry_recipes.nano.splits import Split
 from tenantry_recipes.nano.tasks import TASKS
 from tenantry_recipes.nano.tasks.task import PERSONAS, Draw, Example
@@ -22,6 +24,9 @@ MOST_TOKENS = 150
 
 _MAX_TRIES = 200
 """Examples per prompt wanted; about one in ten is of the right length."""
+
+_NUM_QUESTIONS = 20
+"""Of which long prompts are made, at least: some thousand tokens of text."""
 
 
 def distinct_prompts(text: TextModel, number: int, *, seed: int = 0) -> list[BenchPrompt]:
@@ -40,6 +45,32 @@ def distinct_prompts(text: TextModel, number: int, *, seed: int = 0) -> list[Ben
             if len(prompts) == number:
                 return prompts
     raise AssertionError(f"only {len(prompts)} of {number} prompts have the right length")
+
+
+def long_prompts(
+    text: TextModel, number: int, *, num_tokens: int, seed: int = 0
+) -> list[BenchPrompt]:
+    """Make prompts of at least `num_tokens` tokens, and of at most `MOST_TOKENS` more, likewise.
+
+    Each is one of `distinct_prompts`, with the questions of others behind its own.
+    """
+    short = distinct_prompts(text, max(number, _NUM_QUESTIONS), seed=seed)
+    return [
+        _lengthened(text, prompt, cycle(short[at + 1 :] + short[: at + 1]), num_tokens)
+        for at, prompt in enumerate(short[:number])
+    ]
+
+
+def _lengthened(
+    text: TextModel, prompt: BenchPrompt, others: Iterator[BenchPrompt], num_tokens: int
+) -> BenchPrompt:
+    while len(prompt.token_ids) < num_tokens:
+        *before, last = prompt.messages
+        content = f"{last.content}\n\n{next(others).messages[-1].content}"
+        messages = (*before, replace(last, content=content))
+        token_ids = tuple(text.encode(text.render(messages, (), prompt.options)))
+        prompt = BenchPrompt(token_ids=token_ids, messages=messages, options=prompt.options)
+    return prompt
 
 
 def _examples(text: TextModel, seed: int) -> Iterator[Example]:

@@ -1,10 +1,10 @@
-"""This runtime as users meet it: a node and an edge in processes of their own."""
+"""This runtime as users meet it: nodes and an edge in processes of their own."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,7 @@ START_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A running edge and node, with one model."""
+    """A running edge and its nodes, with one model."""
 
     address: Address
     model: str
@@ -75,20 +75,29 @@ def run_request(
     )
 
 
-@asynccontextmanager
-async def serving(
+def serving(
     engine: NodeConfig, state_dir: Path, *, text_directory: Path
-) -> AsyncIterator[Served]:
+) -> AbstractAsyncContextManager[Served]:
     """Serve the one model of `engine`, with the vocabulary in `text_directory`, for a while."""
-    (model,) = engine.models
+    return serving_nodes({"node": engine}, state_dir, text_directory=text_directory)
+
+
+@asynccontextmanager
+async def serving_nodes(
+    engines: Mapping[str, NodeConfig], state_dir: Path, *, text_directory: Path
+) -> AsyncIterator[Served]:
+    """Serve one model from several nodes for a while; they go by names of `StateDirectory.sockets`."""
+    (model,) = {model.id for engine in engines.values() for model in engine.models}
     address = Address(LOOPBACK, free_port())
     with claim(state_dir) as state:
-        node, edge = _write_configs(state, engine, address, text_directory)
-        async with (
-            start_child("node", "tenantry_runtime.pool", node, log=state.log("node")) as first,
-            start_child("edge", "tenantry_runtime.edge", edge, log=state.log("edge")) as second,
-        ):
-            children = (first, second)
+        edge = _write_edge(state, model, address, tuple(engines), text_directory)
+        async with AsyncExitStack() as stack:
+            nodes = [
+                await stack.enter_async_context(start_node(state, name, engine))
+                for name, engine in engines.items()
+            ]
+            child = start_child("edge", "tenantry_runtime.edge", edge, log=state.log("edge"))
+            children = (*nodes, await stack.enter_async_context(child))
             credentials = await grant_access(
                 state_dir=state.path,
                 base_url=f"{address.url}/client/v4",
@@ -98,10 +107,23 @@ async def serving(
             await _until_ready(address, children)
             yield Served(
                 address=address,
-                model=model.id,
+                model=model,
                 api_token=credentials.api_token,
                 children=children,
             )
+
+
+def start_node(
+    state: StateDirectory, name: str, engine: NodeConfig
+) -> AbstractAsyncContextManager[Child]:
+    """Run a node at `node_address`; it is not ready yet."""
+    node = {"address": node_address(state, name), "engine": engine}
+    config = str(_written(state, name, node))
+    return start_child(name, "tenantry_runtime.pool", config, log=state.log(name))
+
+
+def node_address(state: StateDirectory, name: str) -> str:
+    return f"unix:{state.socket(name)}"
 
 
 def free_port() -> int:
@@ -111,21 +133,18 @@ def free_port() -> int:
         return port
 
 
-def _write_configs(
-    state: StateDirectory, engine: NodeConfig, address: Address, text_directory: Path
-) -> tuple[str, str]:
-    node_address = f"unix:{state.socket('node')}"
-    (model,) = engine.models
-    catalog = {"models": [{"id": model.id, "directory": str(text_directory)}]}
+def _write_edge(
+    state: StateDirectory, model: str, address: Address, nodes: Sequence[str], text_directory: Path
+) -> str:
+    catalog = {"models": [{"id": model, "directory": str(text_directory)}]}
     edge = {
         "host": address.host,
         "port": address.port,
-        "nodes": [node_address],
+        "nodes": [node_address(state, name) for name in nodes],
         "state_dir": str(state.path),
         "catalog": str(_written(state, "catalog", catalog)),
     }
-    node = {"address": node_address, "engine": engine}
-    return str(_written(state, "node", node)), str(_written(state, "edge", edge))
+    return str(_written(state, "edge", edge))
 
 
 def _written(state: StateDirectory, name: str, value: object) -> Path:

@@ -1,0 +1,81 @@
+"""One model's two phases in one process or in two, with their pages in one pool or in two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from tenantry_recipes.nano.models import checkpoint_directory
+from tenantry_runtime.cache.formats import CacheName
+from tenantry_runtime.core import Phase
+from tenantry_runtime.engine.config import ModelSource, NodeConfig
+from tenantry_runtime.text import TextModel, load_text
+
+from .http_side import HttpContender
+from .node_config import MODEL
+
+Layout: TypeAlias = Mapping[str, NodeConfig]
+"""Nodes by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The model that is measured, and what every node of it has."""
+
+    directory: Path
+    text: TextModel
+    threads: int
+    max_batch: int
+
+    @classmethod
+    def load(cls, name: str, *, threads: int, max_batch: int) -> Subject:
+        """Read what a client needs of a nano model."""
+        directory = checkpoint_directory(name)
+        return cls(
+            directory=directory, text=load_text(directory), threads=threads, max_batch=max_batch
+        )
+
+    def one_pool(self) -> Layout:
+        return {"node": self._node(("prefill", "decode"))}
+
+    def two_pools(self) -> Layout:
+        return {"node": self._node(("prefill", "decode"), decode="fp8")}
+
+    def two_nodes(self, *, decode: CacheName = "bf16") -> Layout:
+        return {
+            "prefill": self._node(("prefill",)),
+            "decode": self.decode_node(decode),
+        }
+
+    def decode_node(self, cache: CacheName = "bf16") -> NodeConfig:
+        return self._node(("decode",), decode=cache)
+
+    def _node(self, phases: tuple[Phase, ...], *, decode: CacheName = "bf16") -> NodeConfig:
+        """Run `phases` on one node; the pages of prefill are in BF16."""
+        has_prefill = "prefill" in phases
+        source = ModelSource(
+            id=MODEL,
+            directory=str(self.directory),
+            # control tokens end an answer, which is to have its full length
+            vocab_limit=min(self.text.tokenizer.controls.names),
+            phases=phases,
+            cache=decode if "decode" in phases else "bf16",
+            prefill_cache="bf16" if has_prefill else None,
+        )
+        return NodeConfig(models=(source,), threads=self.threads, max_batch=self.max_batch)
+
+
+@contextmanager
+def running(
+    subject: Subject, layouts: Iterable[tuple[str, Layout]]
+) -> Iterator[dict[str, HttpContender]]:
+    """Serve each layout behind an edge of its own."""
+    with ExitStack() as stack:
+        contenders: dict[str, HttpContender] = {}
+        for name, layout in layouts:
+            contenders[name] = contender = HttpContender.over(layout, subject.directory)
+            stack.callback(contender.close)
+        yield contenders
