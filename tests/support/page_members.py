@@ -19,7 +19,6 @@ PREFILL = MemberDescription(
     tokenizer_digest="t1",
     template_digest="c1",
     page_layout="60xbf16[64,576]",
-    pool="a",
 )
 DECODE = replace(
     PREFILL,
@@ -30,5 +29,4 @@ DECODE = replace(
     revision="r2",
     recipe="int4",
     page_layout="60xfp8[64,576]",
-    pool="b",
 )

@@ -97,9 +97,7 @@ def _row(
     def more(token: int) -> Spread | None:
         if name == ONE_POOL:
             return None
-        return Spread.of(
-            our[token] - their[token] for our, their in zip(ours, theirs, strict=True)
-        )
+        return Spread.of(our[token] - their[token] for our, their in zip(ours, theirs, strict=True))
 
     return Row(
         layout=name,
@@ -112,6 +110,4 @@ def _row(
 
 
 def _milliseconds(seconds: Spread | None) -> str:
-    if seconds is None:
-        return ""
-    return spread(Spread(*(1e3 * value for value in seconds)))
+    return "" if seconds is None else spread(seconds.scaled(1e3))

@@ -65,9 +65,7 @@ def rows_of(batches: Sequence[Mapping[str, Run]]) -> tuple[Row, ...]:
             tokens_per_s=Spread.of(run.tokens_per_s for run in of_one),
             decode_tokens_per_s=Spread.of(run.decode_tokens_per_s for run in of_one),
             step_s=Spread.of(run.step_s for run in of_one),
-            ratio=None
-            if name == ENGINE
-            else ratios([run.tokens_per_s for run in of_one], alone),
+            ratio=None if name == ENGINE else ratios([run.tokens_per_s for run in of_one], alone),
         )
         for name, of_one in runs.items()
     )

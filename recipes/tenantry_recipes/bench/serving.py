@@ -114,12 +114,16 @@ async def serving_nodes(
 
 
 def start_node(
-    state: StateDirectory, name: str, engine: NodeConfig
+    state: StateDirectory,
+    name: str,
+    engine: msgspec.Struct,
+    *,
+    module: str = "tenantry_runtime.pool",
 ) -> AbstractAsyncContextManager[Child]:
-    """Run a node at `node_address`; it is not ready yet."""
+    """Run a node at `node_address`; it is not ready yet. `engine` is what `module` builds its loop of."""
     node = {"address": node_address(state, name), "engine": engine}
     config = str(_written(state, name, node))
-    return start_child(name, "tenantry_runtime.pool", config, log=state.log(name))
+    return start_child(name, module, config, log=state.log(name))
 
 
 def node_address(state: StateDirectory, name: str) -> str:

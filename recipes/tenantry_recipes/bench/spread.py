@@ -22,6 +22,10 @@ class Spread(NamedTuple):
             raise ValueError("a spread needs at least one value")
         return cls(ordered[0], statistics.median(ordered), ordered[-1])
 
+    def scaled(self, factor: float) -> Spread:
+        """Return the same in another unit."""
+        return Spread(*(factor * value for value in self))
+
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
     """Divide pair by pair: the two of a pair were measured next to each other."""

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from tenantry_runtime.core import Message, RenderOptions, Tool, ToolCall
 
-MAX_ANSWER_TOKENS = 340
+MAX_ANSWER_TOKENS = 440
 """The longest right answer, a list of five sums worked out digit by digit, has 320."""
 
 

@@ -57,6 +57,7 @@ def edge_config(deployment: Deployment, catalog: Path) -> EdgeConfig:
         show_routing=edge.part.show_routing,
         grace_s=edge.part.grace_s,
         limits=edge.part.limits,
+        liveness=edge.part.liveness,
     )
 
 

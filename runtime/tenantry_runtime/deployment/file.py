@@ -15,6 +15,7 @@
 | edge.show_routing | false | response headers say which members served |
 | edge.grace_s | 5.0 | for open connections when it ends |
 | edge.limits | | keys of `edge.config.Limits` |
+| edge.liveness | | keys of `pool.liveness.Liveness` |
 | edge.tls | of certificates | files by which it calls nodes |
 | **nodes** | required | **a list of tables, one a device** |
 | nodes.name | required | names its logs, its certificate and `serve --only` |
@@ -66,6 +67,7 @@ from tenantry_runtime.core import Phase
 from tenantry_runtime.edge.config import Limits, Seconds
 from tenantry_runtime.engine.config import DtypeName, WeightsName
 from tenantry_runtime.pool.config import DEFAULT_DRAIN_S
+from tenantry_runtime.pool.liveness import Liveness
 from tenantry_runtime.pool.tls import TlsFiles
 
 Port: TypeAlias = Annotated[int, Meta(ge=1, le=65535)]
@@ -93,6 +95,7 @@ class EdgePart(
     show_routing: bool = False
     grace_s: Seconds = 5.0
     limits: Limits = Limits()
+    liveness: Liveness = Liveness()
     tls: TlsFiles | None = None
 
 

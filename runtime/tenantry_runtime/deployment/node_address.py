@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from tenantry_runtime.pool.tls import is_loopback
+
 MAX_SOCKET_PATH_BYTES = 100
 """Linux allows 107, macOS 103."""
 
@@ -61,13 +63,6 @@ def parse_address(text: str, folder: Path, *, is_called: bool = True) -> NodeAdd
             "is no address at which a node can be called; name the machine here, and this as listen"
         )
     return TcpAddress(host, int(port))
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def is_any(host: str) -> bool:

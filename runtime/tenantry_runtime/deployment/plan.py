@@ -8,10 +8,10 @@ from pathlib import Path
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import Catalog
 from tenantry_runtime.core import Phase
-from tenantry_runtime.pool.tls import TlsFiles
+from tenantry_runtime.pool.tls import TlsFiles, is_loopback
 
 from .file import EdgePart, NodePart
-from .node_address import NodeAddress, is_loopback
+from .node_address import NodeAddress
 
 EDGE = "edge"
 """The edge among the parts of a deployment; no node may have this name."""

@@ -135,7 +135,8 @@ class Attempt:
         decode: RunningSequence | None = None,
     ) -> None:
         """Wait for what a node says; raise what either has ended with."""
-        phases: dict[Phase, RunningSequence | None] = {"prefill": prefill, "decode": decode}
+        # where both have ended, the decode part knows why
+        phases: dict[Phase, RunningSequence | None] = {"decode": decode, "prefill": prefill}
         while not is_true():
             for phase, sequence in phases.items():
                 if sequence is not None and sequence.error is not None:

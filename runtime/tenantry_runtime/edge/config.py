@@ -34,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class EdgeNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A node that is reached over TLS."""
+    """A node, and the certificates by which it is called."""
 
     address: str
     """`host:port`"""
@@ -59,6 +59,11 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     grace_s: Seconds = 5.0
     """How long open connections have to close when the process is told to end."""
     limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        addresses = [node if isinstance(node, str) else node.address for node in self.nodes]
+        if twice := [address for address in addresses if addresses.count(address) > 1]:
+            raise ValueError(f"nodes name {twice[0]} twice")
 
 
 def read_config(path: Path) -> EdgeConfig:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from tenantry_runtime.routing.member import MemberId
 from tenantry_runtime.routing.placement import Placement
 
 MEMBER_HEADER = "x-tenantry-member"
 CACHED_HEADER = "x-tenantry-cached-tokens"
+
+_SAFE = "/:@[]+"
+"""What names of nodes and models have besides letters, digits, and `_.-~`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,4 +37,5 @@ class Trail:
 
 
 def _shown(member: MemberId) -> str:
-    return f"{member.node}/{member.model}"
+    # a path may have what no header can
+    return quote(f"{member.node}/{member.model}", safe=_SAFE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from .sequence import Sequence
+from .sequence import Sequence, Waiting
 
 
 class Backlog:
@@ -31,8 +31,13 @@ class Backlog:
         self._lines.setdefault(sequence.tenant, deque()).append(sequence)
 
     def restore(self, sequence: Sequence) -> None:
-        """Put back a preempted sequence: nobody in its line is older."""
-        self._lines.setdefault(sequence.tenant, deque()).appendleft(sequence)
+        """Put back a preempted sequence: nobody who waits in its line is older.
+
+        Who is being prefilled goes on: nobody else would have the pages back from it.
+        """
+        line = self._lines.setdefault(sequence.tenant, deque())
+        num_at_work = sum(not isinstance(each.state, Waiting) for each in line)
+        line.insert(num_at_work, sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it stands; one that is not there is ignored."""

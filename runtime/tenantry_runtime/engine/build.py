@@ -286,7 +286,6 @@ def _spec(
         tokenizer_digest=model.source.tokenizer_digest,
         template_digest=model.source.template_digest,
         page_layout=wire.layout if wire is not None else "",
-        pool="+".join(model.phases),
     )
 
 

@@ -47,6 +47,11 @@ class Incoming:
         self._max_bytes = max_bytes
         self._arrived: deque[tuple[PagePort, Arrival]] = deque()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that came before the last `take` is still to be used."""
+        return bool(self._arrived)
+
     def add(self, port: PagePort, arrival: Arrival) -> None:
         self._arrived.append((port, arrival))
 
@@ -70,6 +75,18 @@ class Incoming:
                 case _:
                     assert_never(arrival)
         return has_taken
+
+    def lose(self, port: PagePort, problem: str) -> bool:
+        """Give up all that comes in through a port; return whether anything did."""
+        lost = [
+            (lane, sequence)
+            for lane in self._lanes
+            for sequence in lane.scheduler.admitted
+            if _comes_through(sequence, port)
+        ]
+        for lane, sequence in lost:
+            lane.scheduler.give_up(sequence, "handoff", problem)
+        return bool(lost)
 
     def _take_pages(self, port: PagePort, first: PageCame, max_bytes: int, now_s: float) -> int:
         """Take the next page and those of the same hand-off right behind it; return their bytes."""
@@ -108,10 +125,7 @@ class Incoming:
         try:
             self._verify_and_write(lane, sequence, reception, pages, now_s)
         except Exception as error:
-            # confined to its sequence, as a step's is
-            _log.error("%s: pages could not be written", lane.name, exc_info=error)
-            problem = f"pages could not be written ({type(error).__name__})"
-            lane.scheduler.give_up(sequence, "internal", problem)
+            self._fail(lane, sequence, "pages could not be written", error)
 
     def _verify_and_write(
         self,
@@ -185,7 +199,11 @@ class Incoming:
             return
         # the pages that were here already, too, before anything is told
         held = sequence.held
-        fault = lane.wire.fault(held.lease, held.owner, sequence.num_prompt)
+        try:
+            fault = lane.wire.fault(held.lease, held.owner, sequence.num_prompt)
+        except Exception as error:
+            self._fail(lane, sequence, "pages could not be checked", error)
+            return
         if fault:
             self._distrust_page(lane, sequence, fault, now_s)
         else:
@@ -198,6 +216,11 @@ class Incoming:
             # nobody is left to be answered
             reception.source = None
             lane.scheduler.give_up(sequence, "handoff", "the prefill member is gone")
+
+    def _fail(self, lane: Lane, sequence: Sequence, problem: str, error: Exception) -> None:
+        """Confine an error to its sequence, as a step's is."""
+        _log.error("%s: %s", lane.name, problem, exc_info=error)
+        lane.scheduler.give_up(sequence, "internal", f"{problem} ({type(error).__name__})")
 
     def _distrust(
         self, lane: Lane, sequence: Sequence, header: PageHeader, found: str, *, now_s: float
@@ -222,6 +245,12 @@ class Incoming:
             now_s=now_s,
         )
         lane.scheduler.distrust(sequence, incident, is_kept=True)
+
+
+def _comes_through(sequence: Sequence, port: PagePort) -> bool:
+    state = sequence.state
+    source = state.reception.source if isinstance(state, Receiving) else None
+    return source is not None and source[0] is port
 
 
 def _pushed(header: PageHeader) -> PushedPage:

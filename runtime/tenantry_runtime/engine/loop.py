@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 
 from msgspec.structs import replace
 
@@ -91,8 +91,9 @@ class EngineLoop:
         self._arrivals = count()
         self._turn = 0
         self._is_fruitless = False
-        self._is_tended = False
-        self._findings: tuple[str, ...] = ()
+        self._tended: set[str] = set()
+        """Names of pools whose pages nobody has used since they were looked after."""
+        self._findings: dict[str, tuple[str, ...]] = {}
         self._last_turn_s = self._last_prefixes_s = clock_s()
         self._untold: list[Report] = []
 
@@ -106,7 +107,8 @@ class EngineLoop:
 
         Sequences may be waiting for pages from elsewhere, or for somebody to take theirs.
         """
-        return not self._untold and (self._is_fruitless or self.is_empty)
+        has_work = bool(self._untold) or self._handoffs.is_behind
+        return not has_work and (self._is_fruitless or self.is_empty)
 
     @property
     def is_empty(self) -> bool:
@@ -124,8 +126,11 @@ class EngineLoop:
         else:
             self.run_part(submit)
 
-    def run_part(self, submit: Submit) -> None:
-        """Queue what of a sequence one pool's members do."""
+    def run_part(self, submit: Submit, *, is_again: bool = False) -> None:
+        """Queue what of a sequence one pool's members do.
+
+        `is_again`: it was let in before it was preempted, and ends like what runs, whatever comes new.
+        """
         self._is_fruitless = False
         lane = self._host(submit)
         if lane is None:
@@ -133,10 +138,10 @@ class EngineLoop:
             self._refuse(submit, "internal", f"this node does not serve {what!r}")
         elif refusal := lane.refusal(submit):
             self._untold.append(refusal)
-        elif lane.scheduler.incidents.are_too_many(self._clock_s()):
+        elif not is_again and lane.scheduler.incidents.are_too_many(self._clock_s()):
             self._refuse(submit, "capacity", "the node takes no work after too many faults")
         else:
-            self._enqueue(lane, submit)
+            self._enqueue(lane, submit, is_again=is_again)
 
     def deliver(self, deliver: Deliver) -> None:
         """Send a prompt's pages to the decode member that has reserved some for it."""
@@ -167,11 +172,12 @@ class EngineLoop:
         self._turn += 1
         has_heard = self._handoffs.take(now_s)
         if self.is_empty and not self._untold and not has_heard:
-            self._look_after_pages()
+            for lane in self._lanes:
+                self._look_after_pages(lane)
             return self._told_prefixes(now_s)
-        self._is_tended = False
         decoding = [self._launch_batch(lane, now_s) for lane in self._lanes]
         flights = [*decoding, self._launch_chunk(now_s)]
+        self._tended -= {lane.name for lane in self._lanes if lane.scheduler.num_admitted}
         # first tokens that hand-offs have brought come before those of this turn's steps
         self._gather_reports()
         for flight in flights:
@@ -179,7 +185,7 @@ class EngineLoop:
                 self._collect(flight)
         has_pushed = self._handoffs.push(now_s)
         self._gather_reports()
-        is_at_work = has_heard or has_pushed or bool(self._untold)
+        is_at_work = self._help_who_waits() or has_heard or has_pushed or bool(self._untold)
         self._is_fruitless = not is_at_work and not any(flights)
         return [*self._told(now_s), *self._told_prefixes(now_s)]
 
@@ -205,7 +211,7 @@ class EngineLoop:
                 for model in dict.fromkeys(lane.model for lane in self._lanes)
             },
             loads=tuple(load for lane in self._lanes for load in lane.loads()),
-            audit_findings=self._findings,
+            audit_findings=tuple(chain.from_iterable(self._findings.values())),
         )
 
     def describe(self) -> tuple[MemberDescription, ...]:
@@ -239,16 +245,25 @@ class EngineLoop:
             lane.scheduler.cancel_all()
         self._untold.clear()
 
-    def _look_after_pages(self) -> None:
-        """Audit all pages, once per idle time; what was quarantined goes back where nothing is wrong."""
-        if self._is_tended:
-            return
-        self._is_tended = True
-        self._findings = tuple(
-            f"{lane.name}: {finding}" for lane in self._lanes for finding in lane.upkeep.run()
-        )
-        for finding in self._findings:
+    def _help_who_waits(self) -> bool:
+        """End quarantine where what waits may need every page; return whether it was tried."""
+        is_tried = False
+        for lane in self._lanes:
+            scheduler = lane.scheduler
+            is_waiting = not scheduler.is_idle and not scheduler.num_admitted
+            if is_waiting and lane.pool.statistics().num_quarantined:
+                is_tried |= self._look_after_pages(lane)
+        return is_tried
+
+    def _look_after_pages(self, lane: Lane) -> bool:
+        """Audit a pool's pages, once per idle time; what was quarantined goes back where nothing is wrong."""
+        if lane.name in self._tended:
+            return False
+        self._tended.add(lane.name)
+        self._findings[lane.name] = tuple(f"{lane.name}: {each}" for each in lane.upkeep.run())
+        for finding in self._findings[lane.name]:
             _log.error("audit: %s", finding)
+        return True
 
     def _relay_whole(self, submit: Submit) -> None:
         """Send a sequence through both parts, unless the second is bound to be refused."""
@@ -278,12 +293,12 @@ class EngineLoop:
         live = (lane.scheduler.sequence(name) for lane in self._lanes)
         return any(s is not None and {part, s.submit.part} != _BOTH_PARTS for s in live)
 
-    def _enqueue(self, lane: Lane, submit: Submit) -> None:
+    def _enqueue(self, lane: Lane, submit: Submit, *, is_again: bool) -> None:
         sequence = Sequence(
             submit, arrival=next(self._arrivals), owners=self._owners, queued_s=self._clock_s()
         )
         try:
-            lane.scheduler.add(sequence)
+            lane.scheduler.add(sequence, is_again=is_again)
         except CapacityExceeded as error:
             self._refuse(submit, "capacity", str(error))
 
@@ -330,10 +345,12 @@ class EngineLoop:
             self._untold.extend(lane.scheduler.take_reports())
 
     def _told(self, now_s: float) -> list[NodeMessage]:
-        reports, self._untold = self._untold, []
-        if self._relay:
-            heard = [self._relay.hear(report, now_s) for report in reports]
-            reports = [report for report in heard if report is not None]
+        reports: list[Report] = []
+        while self._untold:
+            # hearing of one may make others void, and bring new ones
+            report = self._untold.pop(0)
+            if (told := self._relay.hear(report, now_s)) is not None:
+                reports.append(told)
         sequences = [report for report in reports if isinstance(report, SequenceTokens)]
         others: list[NodeMessage] = [r for r in reports if not isinstance(r, SequenceTokens)]
         if not sequences:

@@ -50,8 +50,6 @@ class MemberSpec:
     template_digest: str = ""
     page_layout: str = ""
     """Of a page on the wire (`cache/wire_pages.py`)."""
-    pool: str = ""
-    """Named by the phases of the members that keep their pages in it."""
 
 
 class Member:
@@ -86,5 +84,4 @@ class Member:
             tokenizer_digest=self.spec.tokenizer_digest,
             template_digest=self.spec.template_digest,
             page_layout=self.spec.page_layout,
-            pool=self.spec.pool,
         )

@@ -53,7 +53,11 @@ class Outgoing:
             lane.scheduler.give_up(sequence, "handoff", str(error))
             return
         source = lane.member("prefill").describe()
-        channel = port.open(deliver.target, deliver.address, source)
+        try:
+            channel = port.open(deliver.target, deliver.address, source)
+        except Exception as error:
+            self._fail(lane, sequence, "handoff", error)
+            return
         delivery = Delivery(port, channel, deliver.target, cache)
         sequence.deliver_to(delivery)
         self._senders[port, channel] = _Sender(lane, sequence, delivery)
@@ -75,6 +79,13 @@ class Outgoing:
             del self._senders[port, channel]
             sender.lane.scheduler.give_up(sender.sequence, "handoff", problem)
 
+    def lose(self, port: PagePort, problem: str) -> bool:
+        """Give up all that goes out through a port; return whether anything did."""
+        lost = [key for key in self._senders if key[0] is port]
+        for key in lost:
+            self.lost(*key, problem)
+        return bool(lost)
+
     def push(self, now_s: float) -> bool:
         """Send what is ready; return whether anything was."""
         num_bytes, has_sent = 0, False
@@ -86,7 +97,7 @@ class Outgoing:
                 has_sent |= bool(num_sent) or self._end(sender)
             except Exception as error:
                 # confined to its sequence, as a step's is
-                self._fail(sender, error)
+                self._fail(sender.lane, sender.sequence, "internal", error)
                 has_sent = True
             else:
                 num_bytes += num_sent
@@ -123,16 +134,16 @@ class Outgoing:
         """Send pages that are complete; return their bytes."""
         sequence, delivery = sender.sequence, sender.delivery
         wire = sender.lane.wire
+        first = delivery.next_page
+        num_ready = pages_for(sequence.num_deliverable) - first
+        if num_ready <= 0:
+            return 0
         page_bytes = wire.sent_bytes(delivery.cache)
         assert page_bytes is not None
         allowed = (self._max_bytes - num_bytes) // page_bytes
         if not num_bytes:
             allowed = max(allowed, 1)
-        first = delivery.next_page
-        end = min(
-            pages_for(sequence.num_deliverable),
-            first + min(allowed, delivery.port.room_for(delivery.channel)),
-        )
+        end = first + min(num_ready, allowed, delivery.port.room_for(delivery.channel))
         if end <= first:
             return 0
         held = sequence.held
@@ -172,10 +183,10 @@ class Outgoing:
         delivery.port.end(delivery.channel, sequence.ending())
         return True
 
-    def _fail(self, sender: _Sender, error: Exception) -> None:
-        _log.error("%s: pages could not be sent", sender.lane.name, exc_info=error)
+    def _fail(self, lane: Lane, sequence: Sequence, reason: str, error: Exception) -> None:
+        _log.error("%s: pages could not be sent", lane.name, exc_info=error)
         problem = f"pages could not be sent ({type(error).__name__})"
-        sender.lane.scheduler.give_up(sender.sequence, "internal", problem)
+        lane.scheduler.give_up(sequence, reason, problem)
 
     def _distrust(self, sender: _Sender, fault: int, now_s: float) -> None:
         incident = handoff_incident(

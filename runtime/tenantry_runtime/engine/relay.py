@@ -12,9 +12,11 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from tenantry_runtime.pool.messages import (
+    HERE,
     Deliver,
     Delivered,
     Failed,
+    Part,
     Preempted,
     Reserved,
     SequenceTokens,
@@ -24,14 +26,13 @@ from tenantry_runtime.pool.messages import (
 
 from .scheduler import Report
 
-HERE = ""
-"""The address of a node's own members."""
-
 
 class Parts(Protocol):
     """What runs the parts: the loop."""
 
-    def run_part(self, submit: Submit) -> None: ...
+    def run_part(self, submit: Submit, *, is_again: bool = False) -> None:
+        """`is_again`: it has been let in before, and must not be refused for what else comes."""
+        ...
 
     def deliver(self, deliver: Deliver) -> None: ...
 
@@ -46,6 +47,8 @@ class _Errand:
     """Told so far."""
     num_restarts: int = 0
     started_s: float | None = None
+    cached_tokens: int | None = None
+    """When it was first started: what it is billed by."""
     first_token_s: float | None = None
 
 
@@ -58,9 +61,6 @@ class Relay:
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._errands
-
-    def __bool__(self) -> bool:
-        return bool(self._errands)
 
     def begin(self, submit: Submit, now_s: float) -> None:
         self._errands[submit.request_id] = _Errand(submit, now_s)
@@ -75,9 +75,10 @@ class Relay:
         if errand is None:
             return report
         match report:
-            case Started():
-                errand.started_s = errand.started_s or now_s
-                self._parts.run_part(replace(self._rest(errand), part="decode"))
+            case Started(cached_tokens=cached_tokens):
+                if errand.started_s is None:
+                    errand.started_s, errand.cached_tokens = now_s, cached_tokens
+                self._run(errand, "decode")
             case Reserved(request_id=name, target=target):
                 self._parts.deliver(Deliver(request_id=name, address=HERE, target=target))
             case Delivered():
@@ -97,7 +98,11 @@ class Relay:
         errand.num_restarts += 1
         # it may have been given up before all had been pushed
         self._parts.cancel_parts(name)
-        self._parts.run_part(replace(self._rest(errand), part="prefill"))
+        self._run(errand, "prefill")
+
+    def _run(self, errand: _Errand, part: Part) -> None:
+        is_again = errand.num_restarts > 0
+        self._parts.run_part(replace(self._rest(errand), part=part), is_again=is_again)
 
     def _rest(self, errand: _Errand) -> Submit:
         """Return what is left to do: the prompt with what was said, and what may still be said."""
@@ -111,8 +116,9 @@ class Relay:
     def _told(self, errand: _Errand, report: SequenceTokens, now_s: float) -> SequenceTokens:
         if errand.first_token_s is None:
             errand.first_token_s = now_s
+            report = replace(report, cached_tokens=errand.cached_tokens or 0)
         elif report.cached_tokens:
-            # it is billed as at first
+            # it has been billed
             report = replace(report, cached_tokens=0)
         errand.tokens += report.token_ids
         if report.finish is None:

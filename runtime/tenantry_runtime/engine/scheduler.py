@@ -118,22 +118,27 @@ class Scheduler:
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0
 
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._live
-
     @property
     def admitted(self) -> tuple[Sequence, ...]:
         """The sequences that hold pages."""
         return tuple(self._admitted.values())
 
     @property
+    def num_admitted(self) -> int:
+        return len(self._admitted)
+
+    @property
     def is_idle(self) -> bool:
         return not self._live
 
-    def add(self, sequence: Sequence) -> None:
-        """Queue a sequence that fits the pool when alone; raises `CapacityExceeded`."""
+    def add(self, sequence: Sequence, *, is_again: bool = False) -> None:
+        """Queue a sequence that fits the pool when alone; raises `CapacityExceeded`.
+
+        `is_again`: it has been preempted, and comes on top of those that the queue has room for.
+        """
         assert sequence.request_id not in self._live
-        if len(self._live) - len(self._admitted) >= self._limits.max_waiting:
+        num_waiting = len(self._live) - len(self._admitted)
+        if num_waiting >= self._limits.max_waiting and not is_again:
             raise CapacityExceeded
         self._live[sequence.request_id] = sequence
         line = self._arrivals if sequence.submit.part == "decode" else self._backlog
@@ -413,7 +418,8 @@ class Scheduler:
             if sequence.submit.part == "prefill":
                 # the decode member tells it, when it has what belongs to it
                 self._policy.charge(sequence.tenant, 1)
-                sequence.await_confirmation(sequence.append(token_id, now_s))
+                sequence.append(token_id, now_s)
+                sequence.await_confirmation()
                 return None
         return self._take(sequence, token_id, now_s)
 

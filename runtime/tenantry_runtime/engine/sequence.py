@@ -59,8 +59,6 @@ class Delivering:
 
     owner: OwnerSlot
     lease: Lease
-    finish: FinishReason | None
-    """Set where the first token is the last one too."""
     delivery: Delivery | None
     """None: nobody has said yet where to."""
 
@@ -254,13 +252,11 @@ class Sequence:
             state.delivery.close()
         self.state = replace(state, delivery=delivery)
 
-    def await_confirmation(self, finish: FinishReason | None) -> None:
+    def await_confirmation(self) -> None:
         """All of its prompt is computed and its first token sampled: what is left is to hand it over."""
         state = self.state
         assert isinstance(state, Prefilling), state
-        self.state = Delivering(
-            owner=state.owner, lease=state.lease, finish=finish, delivery=state.delivery
-        )
+        self.state = Delivering(owner=state.owner, lease=state.lease, delivery=state.delivery)
 
     def ending(self) -> HandoffEnd:
         """Return what the decode member must know beside the pages."""
@@ -271,7 +267,6 @@ class Sequence:
             handoff=state.delivery.handoff,
             num_pages=len(state.delivery.refs),
             first_token=self.tokens[-1],
-            finish=state.finish,
             cached_tokens=self.num_cached or 0,
             queued_ns=_ns(self.queued_s),
             prefill_started_ns=_ns(self.prefill_started_s),

@@ -133,8 +133,10 @@ class Connection:
         running = self._running[name] = _Running(submit=submit, mailbox=Mailbox(bell, post=post))
         try:
             await self._outbox.wait_for_room()
-            self._outbox.post(encode(pack(replace(submit, request_id=name))))
-            running.is_posted = True
+            # it may have been given up meanwhile
+            if not running.mailbox.is_over:
+                self._outbox.post(encode(pack(replace(submit, request_id=name))))
+                running.is_posted = True
             yield running.mailbox
         finally:
             self._running.pop(name, None)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from .frames import MalformedFrame
 from .messages import (
+    HERE,
     Cancel,
     Deliver,
     Failed,
@@ -151,7 +152,11 @@ class Dispatch:
     def direct(self, stream: EdgeStream, deliver: Deliver) -> Deliver | None:
         """Return it under the front's own name; None when its sequence has ended meanwhile."""
         name = stream.names.get(deliver.request_id)
-        return None if name is None else replace(deliver, request_id=name)
+        if name is None:
+            return None
+        # pages that this node has reserved itself need not leave it
+        is_here = deliver.target.incarnation == self._incarnation
+        return replace(deliver, request_id=name, address=HERE if is_here else deliver.address)
 
     def deliver(self, step: Step) -> list[Cancel]:
         """Hand a step's tokens to the edges; return the sequences lost to edges that do not read."""

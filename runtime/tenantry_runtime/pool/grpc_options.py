@@ -8,8 +8,9 @@ from typing import Any
 import grpc
 
 from .frames import MAX_FRAME_BYTES
+from .liveness import KEEPALIVE_INTERVAL_S, KEEPALIVE_TIMEOUT_S
 from .messages import SERVICE
-from .tls import TlsFiles, client_credentials, is_unix, require_safe
+from .tls import TlsFiles, is_unix, require_safe
 
 HELLO = f"/{SERVICE}/Hello"
 WORK = f"/{SERVICE}/Work"
@@ -19,10 +20,6 @@ DRAIN = f"/{SERVICE}/Drain"
 
 INCARNATION_KEY = "tenantry-incarnation"
 """Metadata of a Work call: the life of the node that the edge has shaken hands with."""
-
-KEEPALIVE_INTERVAL_S = 10.0
-KEEPALIVE_TIMEOUT_S = 10.0
-"""A machine that vanishes without closing its connections is noticed after both."""
 
 WINDOW_BYTES = 1 << 18
 """What a peer may send on a stream that nobody reads. Left to grow by itself, gRPC's window becomes
@@ -76,7 +73,19 @@ def channel_for(
     chosen = channel_options() if options is None else options
     if tls is None or is_unix(address):
         return grpc.aio.insecure_channel(address, options=chosen)
-    return grpc.aio.secure_channel(address, client_credentials(tls), options=chosen)
+    return grpc.aio.secure_channel(address, _client_credentials(tls), options=chosen)
+
+
+def server_credentials(tls: TlsFiles) -> Any:
+    ca, certificate, key = tls.read()
+    return grpc.ssl_server_credentials(
+        [(key, certificate)], root_certificates=ca, require_client_auth=True
+    )
+
+
+def _client_credentials(tls: TlsFiles) -> Any:
+    ca, certificate, key = tls.read()
+    return grpc.ssl_channel_credentials(ca, key, certificate)
 
 
 def _keepalive(interval_s: float, timeout_s: float) -> list[tuple[str, int]]:

@@ -85,9 +85,6 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     template_digest: str = ""
     page_layout: str = ""
     """What a page is on the wire in the member's own cache format (`cache/wire_pages.py`)."""
-    pool: str = ""
-    """Members of one model and node that name the same pool have their pages in common: there
-    `Submit.part` may be `whole`."""
 
 
 class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +99,7 @@ class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Part: TypeAlias = Literal["whole", "prefill", "decode"]
-"""What of a sequence a node is to run: both phases on members that share their pages, or one."""
+"""What of a sequence a node is to run: both phases, on members of its own, or one."""
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
@@ -134,6 +131,10 @@ class HandoffTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Logical pages before it are there already, in the decode member's prefix tree."""
     pages: bytes
     """From `first_page` on: (index, tag) of each, little-endian int64 pairs."""
+
+
+HERE = ""
+"""The address of a node's own members, in what its front tells its step loop."""
 
 
 class Deliver(msgspec.Struct, frozen=True, kw_only=True, tag="deliver"):
@@ -186,7 +187,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
     request_id: str
     reason: str
-    """`capacity` (never ran; come back later), `context`, `cache_integrity` or `internal`."""
+    """`capacity` (never ran; come back later), `context`, `cache_integrity`, `handoff` or `internal`."""
     message: str
 
 
@@ -250,8 +251,6 @@ class HandoffEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     num_pages: int
     """Pushed in all."""
     first_token: int
-    finish: FinishReason | None = None
-    """Set where the first token is the last one too."""
     cached_tokens: int = 0
     """Prompt tokens that the prefill member did not compute: what the request is billed by."""
     queued_ns: int

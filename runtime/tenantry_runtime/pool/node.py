@@ -26,7 +26,7 @@ from tenantry_runtime.errors import ConfigurationError
 from .config import NodeProcessConfig
 from .dispatch import Dispatch
 from .drain import Drain
-from .grpc_options import server_options
+from .grpc_options import server_credentials, server_options
 from .loop_link import ENGINE, LoopLink, start_loop
 from .messages import MemberDescription, PrefixChanges, Step
 from .page_messages import (
@@ -43,7 +43,7 @@ from .push_receiver import PushReceiver
 from .push_sender import PushSender
 from .service import NodeService
 from .shared_pages import SharedPages, SlotLayout
-from .tls import is_unix, require_safe, server_credentials
+from .tls import is_unix, require_safe
 from .wire import Heartbeat, Ready, Unusable
 
 STOPPED = 0

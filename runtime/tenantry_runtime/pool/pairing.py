@@ -7,10 +7,10 @@
 | tokenizer_digest, template_digest | token ids mean the same, and prompts are built the same way |
 | page_tokens | a page is the same tokens to both |
 | page_layout | a page has the same rows: in one cache format to the byte, else in number and width |
-| context_tokens | what fits one fits the other |
 
 Formats of weights and cache, and how the weights were converted, may differ: that the phases differ
-there is the point. What is pushed is in the decode member's cache format and layout.
+there is the point. What is pushed is in the decode member's cache format and layout. So may sizes of
+pools, and with them how much of the model's context fits: an answer is given what fits both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ MUST_AGREE = (
     "tokenizer_digest",
     "template_digest",
     "page_tokens",
-    "context_tokens",
 )
 
 # of a layout like `60xfp8[64,576]+20xkeys[64,128]`, the formats of the rows

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Any
 
-import grpc
 import msgspec
 
 from tenantry_runtime.errors import ConfigurationError
@@ -37,15 +35,12 @@ def is_unix(address: str) -> bool:
     return address.startswith("unix:")
 
 
-def is_loopback(address: str) -> bool:
-    """Whether nobody but this machine can reach the address."""
-    host = host_of(address)
-    if host == "localhost":
-        return True
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can reach the host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False
+        return host == "localhost"
 
 
 def host_of(address: str) -> str:
@@ -55,24 +50,11 @@ def host_of(address: str) -> str:
 
 def require_safe(address: str, tls: TlsFiles | None) -> None:
     """Raise `ConfigurationError` for an address that strangers could reach without a certificate."""
-    if tls is None and not is_unix(address) and not is_loopback(address):
+    if tls is None and not is_unix(address) and not is_loopback(host_of(address)):
         raise ConfigurationError(
             f"{address} is reachable from other machines, which needs certificates: "
             "make them with `workerctl node certificate` and name them under `tls`"
         )
-
-
-# grpc has no types
-def server_credentials(tls: TlsFiles) -> Any:
-    ca, certificate, key = tls.read()
-    return grpc.ssl_server_credentials(
-        [(key, certificate)], root_certificates=ca, require_client_auth=True
-    )
-
-
-def client_credentials(tls: TlsFiles) -> Any:
-    ca, certificate, key = tls.read()
-    return grpc.ssl_channel_credentials(ca, key, certificate)
 
 
 def _read(path: str) -> bytes:

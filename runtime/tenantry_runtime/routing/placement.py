@@ -37,6 +37,17 @@ class _Share(NamedTuple):
     pages: int
 
 
+class _Admission(NamedTuple):
+    """A breaker as it was when a placement was made: a member that starts anew has another."""
+
+    breaker: Breaker
+    is_trial: bool
+
+
+def _admitted_by(breaker: Breaker) -> _Admission:
+    return _Admission(breaker, breaker.begin())
+
+
 class Placement:
     """Holds its share of the members' load from the moment it is made until `end`.
 
@@ -60,8 +71,8 @@ class Placement:
         self._counted = _Share(0, 0)
         self._prefill = prefill
         self._decode: Member | None = None
-        self._handoff: tuple[Breaker, bool] | None = None
-        self._trials: dict[Phase, bool] = {"prefill": prefill.breaker.begin()}
+        self._handoff: _Admission | None = None
+        self._admissions: dict[Phase, _Admission] = {"prefill": _admitted_by(prefill.breaker)}
         self._num_expected = num_expected
         self._num_output = 0
         self._has_ended = False
@@ -89,9 +100,9 @@ class Placement:
         """
         assert self._decode is None and not self._has_ended
         if handoffs is not None:
-            self._handoff = handoffs, handoffs.begin()
+            self._handoff = _admitted_by(handoffs)
         self._decode = member
-        self._trials["decode"] = member.breaker.begin()
+        self._admissions["decode"] = _admitted_by(member.breaker)
         member.placements.add(self)
         self._count()
 
@@ -129,28 +140,24 @@ class Placement:
             return
         self._has_ended = True
         self._end_prefill()
-        members: dict[Phase, Member] = {"prefill": self._prefill}
         if self._decode is not None:
-            members["decode"] = self._decode
             self._decode.placements.discard(self)
             self._count()
-        for phase, member in members.items():
+        for phase, admission in self._admissions.items():
             peer = self.decode if phase == "prefill" else self.prefill
             self._settle(
-                member.breaker,
-                self._trials[phase],
+                admission,
                 now_s,
                 is_good=is_answered,
                 is_bad=phase in blamed,
                 suspect_with=peer if is_handoff else None,
             )
         if self._handoff is not None:
-            self._settle(*self._handoff, now_s, is_good=is_answered, is_bad=is_handoff)
+            self._settle(self._handoff, now_s, is_good=is_answered, is_bad=is_handoff)
 
     def _settle(
         self,
-        breaker: Breaker,
-        is_trial: bool,
+        admission: _Admission,
         now_s: float,
         *,
         is_good: bool,
@@ -158,6 +165,7 @@ class Placement:
         suspect_with: MemberId | None = None,
     ) -> None:
         tenant = self.asked.tenant
+        breaker, is_trial = admission
         if is_bad:
             breaker.fail(now_s, tenant, is_trial=is_trial, suspect_with=suspect_with)
         elif is_good:

@@ -189,6 +189,9 @@ class Router:
         candidates = self._partners_of(placement.prefill, now_s, avoid)
         if not candidates:
             raise NodeUnavailable(asked.model)
+        # beside its prefill member it might wait for pages that its own prompt has
+        elsewhere = [each for each in candidates if each.node != placement.prefill.node]
+        candidates = elsewhere or candidates
         chosen = self._holding(candidates, placement) or max(
             candidates, key=lambda member: (member.room_pages, member.node)
         )

@@ -13,6 +13,7 @@ from tenantry_runtime.deployment.configurations import catalog_file, edge_config
 from tenantry_runtime.edge.config import EdgeConfig, EdgeNode, read_config as read_edge_config
 from tenantry_runtime.engine.config import NodeConfig
 from tenantry_runtime.pool.config import NodeProcessConfig, read_config as read_node_config
+from tenantry_runtime.pool.liveness import Liveness
 
 KIMI = "@cf/moonshotai/kimi-k2.6"
 BOTH = CATALOG + PREFILL.replace('"kimi-k2.6:prefill"', '"kimi-k2.6:prefill", "kimi-k2.6:decode"')
@@ -85,7 +86,7 @@ def test_the_edge_reads_what_it_is_started_with(tmp_path: Path) -> None:
     text = (
         '[edge]\nhost = "::1"\nport = 9\nstate_dir = "store"\ngrace_s = 2.5\nshow_routing = true\n'
     )
-    text += "[edge.limits]\nmax_requests = 3\n"
+    text += "[edge.limits]\nmax_requests = 3\n[edge.liveness]\nlost_after_s = 90.0\n"
     deployment = loaded(tmp_path, 'certificates = "c"\n' + text + TWO_NODES)
     catalog = tmp_path / "catalog.json"
     file = tmp_path / "edge.json"
@@ -100,6 +101,7 @@ def test_the_edge_reads_what_it_is_started_with(tmp_path: Path) -> None:
     )
     assert config.state_dir == str(tmp_path / "store")
     assert config.limits.max_requests == 3
+    assert config.liveness == Liveness(lost_after_s=90)
     assert config.show_routing is True
     assert deployment.edge.tls is not None
     assert load_catalog(Path(str(config.catalog))).entries == deployment.catalog.entries

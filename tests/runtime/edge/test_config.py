@@ -69,8 +69,14 @@ def test_how_long_silence_is_borne_is_configurable(tmp_path: Path) -> None:
         ('{"nodes": ["unix:x"], "state_dir": "s", "prot": 1}', "prot"),
         ('{"nodes": ["unix:x"], "state_dir": "s", "port": 70000}', r"\$\.port"),
         ('{"nodes": ["unix:x"], "state_dir": "s", "limits": {"keep_alive_s": 0}}', "keep_alive_s"),
+        ('{"nodes": ["unix:x"], "state_dir": "s", "liveness": {"stale_s": 9}}', "stale_s"),
+        ('{"nodes": ["unix:x"], "state_dir": "s", "liveness": {"ask_every_s": 0}}', "ask_every_s"),
+        ('{"nodes": ["unix:x", {"address": "unix:x"}], "state_dir": "s"}', "unix:x"),
     ],
-    ids=["no json", "no node", "no state", "unknown field", "bad port", "bad limit"],
+    ids=[
+        *("no json", "no node", "no state", "unknown field", "bad port", "bad limit"),
+        *("unknown wait", "bad wait", "a node twice"),
+    ],
 )
 def test_a_bad_configuration_is_refused_with_file_and_field(
     tmp_path: Path, text: str, problem: str

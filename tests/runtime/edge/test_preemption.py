@@ -13,6 +13,7 @@ from tenantry_runtime.errors import (
     CacheIntegrityError,
     CapacityExceeded,
     GenerationFailed,
+    HandoffFailed,
 )
 
 STOP = FinishReason.STOP
@@ -40,6 +41,23 @@ async def test_a_preempted_sequence_goes_on_wherever_it_was(num_before: int) -> 
     assert (flow.text, flow.error) == (answer, None)
     # of the first attempt that said it
     assert flow.received[0].cached_tokens == (64 if num_before else 128)
+
+
+@pytest.mark.asyncio
+async def test_a_preempted_reception_is_nobodys_failure_whatever_its_sender_says() -> None:
+    prefill, decode = pair()
+    async with running([prefill, decode]) as flow:
+        for number in range(3):
+            source, target = await hand_over(prefill, decode, number)
+            # both are there when the edge looks
+            source.fail(HandoffFailed("preempted"))
+            target.preempt()
+
+        source, target = await hand_over(prefill, decode, 3)
+        target.say("answer", STOP)
+        source.delivered()
+
+    assert (flow.text, flow.error) == ("answer", None)
 
 
 @pytest.mark.asyncio

@@ -93,6 +93,17 @@ async def test_headers_say_who_served_it_where_the_operator_wants_them(
 
 
 @pytest.mark.asyncio
+async def test_an_address_that_is_no_header_is_written_as_one(state: State) -> None:
+    node = PartNode("unix:/tmp/\u65e5 a", behave=lambda opened: opened.say(END, FinishReason.STOP))
+    async with an_edge(state, node, show_routing=True) as edge:
+        response = await edge.run(prompt="hi")
+
+    assert response.status_code == 200
+    member = f"unix:/tmp/%E6%97%A5%20a/{KIMI.id}"
+    assert response.headers[MEMBER] == f"prefill={member} decode={member}"
+
+
+@pytest.mark.asyncio
 async def test_headers_of_an_error_say_what_is_known(state: State) -> None:
     node = PartNode("node", behave=lambda opened: opened.fail(GenerationFailed("internal: x")))
     async with an_edge(state, node, show_routing=True) as edge:

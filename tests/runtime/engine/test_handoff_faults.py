@@ -184,6 +184,24 @@ def test_a_cancel_in_any_state_leaves_nothing_on_either_side(
     assert_nothing_is_left(*cluster.nodes.values())
 
 
+def test_a_node_is_not_idle_while_it_keeps_pages_of_who_is_gone() -> None:
+    exchange = LocalExchange()
+    pushing = exchange.port("p", num_slots=8)
+    decode = an_engine(phases=("decode",), port=exchange.port("d"), handoff_bytes=1)
+    cluster = Cluster({"p": an_engine(phases=("prefill",), port=pushing), "d": decode})
+    cluster.held_back.add("reserved")
+    cluster.send(a_submit("r", prompt=[3] * 400), "p", "d")
+    for _ in range(20):
+        cluster.turn()
+    deliver_what_is_reserved(cluster, "r")
+    while pushing.room > 4:
+        cluster.turn()
+    decode.cancel("r")
+    while not decode.is_idle:
+        decode.turn()
+    assert pushing.room == 8
+
+
 def test_a_decode_node_that_is_gone_fails_the_hand_off_and_frees_the_prefill_node() -> None:
     exchange = LocalExchange()
     there = exchange.port("d")

@@ -42,13 +42,17 @@ def submits() -> list[Submit]:
 
 
 def run_with_a_bad_page(loop: EngineLoop, place: int = 0) -> Transcript:
+    return run_with_a_bad_page_and(loop, place=place)
+
+
+def run_with_a_bad_page_and(loop: EngineLoop, *others: Submit, place: int = 0) -> Transcript:
     transcript = Transcript()
-    for submit in submits():
+    for submit in (*submits(), *others):
         loop.submit(submit)
     while len(transcript.tokens["bad"]) < 3:
         transcript.read(loop.turn())
-    tags = loop.lanes[0].tracker
-    [bad] = [s for s in loop.lanes[0].scheduler.admitted if s.request_id == "bad"]
+    tags = loop.lanes[-1].tracker
+    [bad] = [s for s in loop.lanes[-1].scheduler.admitted if s.request_id == "bad"]
     ref = bad.held.lease.ref(place)
     assert isinstance(tags, PageTags)
     tags.arrays.tag_P[ref.index] = Tag(ref.tag + 1)
@@ -94,6 +98,19 @@ def test_the_page_is_nobodys_until_the_node_is_idle_and_audited() -> None:
     assert loop.statistics().num_quarantined_pages == {MODEL: 0}
     assert loop.statistics().audit_findings == ()
     assert_nothing_is_held(loop)
+
+
+@pytest.mark.parametrize("separate_pools", [False, True])
+def test_a_sequence_that_needs_every_page_gets_those_that_were_quarantined(
+    separate_pools: bool,
+) -> None:
+    loop = an_engine(separate_pools=separate_pools)
+    transcript = run_with_a_bad_page_and(loop, a_submit("big", prompt=[9] * 1000, max_tokens=20))
+    assert transcript.failed["bad"].reason == "cache_integrity"
+    assert "big" in transcript.finished
+    loop.turn()
+    assert loop.audit() == []
+    assert set(loop.statistics().num_quarantined_pages.values()) == {0}
 
 
 def test_an_idle_node_finds_tags_that_have_changed_and_mends_them() -> None:

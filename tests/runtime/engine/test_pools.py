@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from msgspec.structs import replace
 
@@ -15,12 +17,23 @@ from support.engine import (
 )
 from support.fake_decoder import FakeConfig, FakeDecoder
 from support.pools import Cluster, Errand, assert_nothing_is_left
+from tenantry_runtime.cache.pages import PageRef, Tag
 from tenantry_runtime.cache.prefix_keys import pack_keys, page_keys, unpack_keys
 from tenantry_runtime.core import PAGE_TOKENS, Phase, Sampling
+from tenantry_runtime.engine.incidents import handoff_incident
 from tenantry_runtime.engine.loop import PREFIX_INTERVAL_S, EngineLoop
 from tenantry_runtime.engine.sequence import Receiving
 from tenantry_runtime.pool.local_port import LocalExchange
-from tenantry_runtime.pool.messages import PrefixChanges, Submit
+from tenantry_runtime.pool.messages import (
+    HERE,
+    Deliver,
+    Failed,
+    NodeMessage,
+    PrefixChanges,
+    Reserved,
+    Started,
+    Submit,
+)
 
 BOTH: tuple[Phase, ...] = ("prefill", "decode")
 
@@ -75,6 +88,27 @@ def test_a_request_goes_through_both_nodes() -> None:
     assert said[:2] == ["started", "reserved"]
     assert sorted(said[2:]) == ["delivered", "tokens", "tokens", "tokens"]
     assert_nothing_is_left(*cluster.nodes.values())
+
+
+def test_parts_of_one_sequence_may_meet_in_one_pool() -> None:
+    # where an edge avoids a node's decode member, and finds it well again by the time it needs one
+    loop = an_engine()
+    submit = a_submit(prompt=[5] * 150, max_tokens=3, stop_token_ids=())
+    transcript = Transcript()
+
+    loop.submit(replace(submit, request_id="p", part="prefill"))
+    while not loop.is_idle:
+        for message in loop.turn():
+            match message:
+                case Started():
+                    loop.submit(replace(submit, request_id="d", part="decode"))
+                case Reserved(target=target):
+                    loop.deliver(Deliver(request_id="p", address=HERE, target=target))
+                case _:
+                    transcript.read([message])
+
+    assert transcript.tokens["d"] == expected_answer(submit)
+    assert_nothing_is_left(loop)
 
 
 @pytest.mark.parametrize("num_slots", [1, 64])
@@ -166,6 +200,22 @@ def test_a_shared_pool_may_be_either_end_of_a_hand_off(first: str) -> None:
     for submit in submits:
         assert transcript.tokens[submit.request_id] == expected_answer(submit)
     assert_nothing_is_left(shared, other)
+
+
+def test_a_prompt_for_elsewhere_gets_on_when_its_tenants_answers_need_its_pages() -> None:
+    exchange = LocalExchange()
+    shared = an_engine(port=exchange.port("s"), num_pages=9, chunk_tokens=2)
+    cluster = Cluster({"s": shared, "d": an_engine(phases=("decode",), port=exchange.port("d"))})
+    for name in ("old", "young"):
+        submit = a_submit(name, prompt=[5] * 60, max_tokens=400, stop_token_ids=())
+        cluster.errands[name] = Errand(submit, "s", "s")
+        shared.submit(submit)
+    cluster.send(a_submit("away", prompt=[7] * 240, max_tokens=4, stop_token_ids=()), "s", "d")
+    transcript = cluster.run_to_end()
+    for name, errand in cluster.errands.items():
+        assert transcript.tokens[name] == expected_answer(errand.submit)
+    assert shared.lanes[0].scheduler.statistics().num_preemptions > 0
+    assert_nothing_is_left(*cluster.nodes.values())
 
 
 def test_what_the_decode_node_has_is_not_sent_again() -> None:
@@ -389,3 +439,62 @@ def test_each_node_refuses_what_its_own_pool_could_never_hold() -> None:
     transcript = cluster.run_to_end()
     assert set(transcript.finished) == {"fits"}
     assert transcript.failed["long"].reason == "context"
+
+
+def test_what_has_begun_to_answer_comes_back_however_long_the_queue_is() -> None:
+    loop = an_engine(separate_pools=True, num_pages=8, max_waiting=2)
+    transcript = Transcript()
+    submits = many(60, max_tokens=3 * PAGE_TOKENS, step=2)
+    for submit in submits:
+        loop.submit(submit)
+        loop.submit(replace(submit, request_id=f"{submit.request_id} again"))
+        for _ in range(5):
+            transcript.read(loop.turn())
+    run_to_end(loop, transcript)
+    assert sum(lane.scheduler.statistics().num_preemptions for lane in loop.lanes) > 0
+    assert {failed.reason for failed in transcript.failed.values()} == {"capacity"}
+    assert not [name for name in transcript.failed if transcript.tokens[name]]
+    assert_nothing_is_left(loop)
+
+
+def test_what_has_begun_to_answer_comes_back_to_a_node_that_takes_no_work() -> None:
+    loop = an_engine(separate_pools=True, num_pages=8, max_incidents=1)
+    submits = many(6, max_tokens=3 * PAGE_TOKENS, step=20)
+    for submit in submits:
+        loop.submit(submit)
+    transcript = Transcript()
+    while len(transcript.tokens) < len(submits):
+        transcript.read(loop.turn())
+    [sequence, *_] = loop.lanes[-1].scheduler.admitted
+    incident = handoff_incident(
+        sequence, "hand-off write", logical_page=0, found=("digest",), now_s=time.time()
+    )
+    for lane in loop.lanes:
+        lane.scheduler.incidents.add(incident)
+    run_to_end(loop, transcript)
+    assert sum(lane.scheduler.statistics().num_preemptions for lane in loop.lanes) > 0
+    assert not transcript.failed
+
+
+def test_a_request_that_fails_in_both_parts_at_once_fails_once() -> None:
+    """One page of it is sent in a turn, and the one before it is written."""
+    loop = an_engine(separate_pools=True, handoff_bytes=1)
+    loop.submit(a_submit(prompt=[5] * 400))
+    prefill, decode = loop.lanes
+    while (receiving := decode.scheduler.sequence("r")) is None or not (
+        isinstance(receiving.state, Receiving) and receiving.state.reception.written
+    ):
+        loop.turn()
+    sending = prefill.scheduler.sequence("r")
+    assert sending is not None and sending.delivery is not None
+    next_written = len(receiving.state.reception.written)
+    ends = ((prefill, sending, sending.delivery.next_page), (decode, receiving, next_written))
+    for lane, sequence, place in ends:
+        ref = sequence.held.lease.ref(place)
+        lane.tracker.stamp([PageRef(ref.index, Tag(ref.tag + 1))])
+    told: list[NodeMessage] = []
+    while not loop.is_idle:
+        told.extend(loop.turn())
+    assert loop.statistics().num_incidents == 2
+    assert [type(message) for message in told] == [Failed]
+    assert_nothing_is_left(loop)

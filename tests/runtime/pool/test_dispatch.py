@@ -17,6 +17,7 @@ from tenantry_runtime.pool.dispatch import (
 )
 from tenantry_runtime.pool.frames import MalformedFrame
 from tenantry_runtime.pool.messages import (
+    HERE,
     Cancel,
     Deliver,
     Delivered,
@@ -244,7 +245,7 @@ async def test_a_part_that_is_delivered_or_preempted_is_over(
 
 
 def test_where_pages_go_is_told_under_the_name_of_the_loop() -> None:
-    dispatch = Dispatch()
+    dispatch = Dispatch(incarnation=42)
     stream, other = dispatch.open(), dispatch.open()
     name = admit(dispatch, stream, "a")
     deliver = Deliver(request_id="a", address="unix:/d", target=TARGET)
@@ -253,6 +254,19 @@ def test_where_pages_go_is_told_under_the_name_of_the_loop() -> None:
     assert dispatch.direct(other, deliver) is None
     dispatch.cancel(stream, "a")
     assert dispatch.direct(stream, deliver) is None
+
+
+@pytest.mark.parametrize(("incarnation", "address"), [(42, HERE), (41, "unix:/d")])
+def test_pages_for_this_life_of_the_node_do_not_leave_it(incarnation: int, address: str) -> None:
+    dispatch = Dispatch(incarnation=42)
+    stream = dispatch.open()
+    admit(dispatch, stream, "a")
+    target = replace(TARGET, incarnation=incarnation)
+
+    directed = dispatch.direct(stream, Deliver(request_id="a", address="unix:/d", target=target))
+
+    assert directed is not None
+    assert directed.address == address
 
 
 @pytest.mark.asyncio

@@ -257,9 +257,10 @@ async def test_hand_offs_leave_no_files_open(tmp_path: Path) -> None:
             await pair.hand_over(f"good{number}", range(3))
             await until_confirmed(pair, f"good{number}")
         await pair.prefill.until_clean()
-        await pair.decode.until_clean()
-
-        assert [open_files(pid) for pid in pids] == before
+        with anyio.fail_after(PATIENCE_S):
+            # a node may still be closing the connection of the question before
+            while any(open_files(pid) > num for pid, num in zip(pids, before, strict=True)):
+                await pair.decode.until_clean()
 
 
 @pytest.mark.asyncio

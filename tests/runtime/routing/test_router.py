@@ -191,12 +191,8 @@ def test_the_first_token_ends_the_load_of_the_prefill_and_the_end_all() -> None:
         assert (prefill.prefill_tokens, decode.decode_tokens, decode.room_pages) == (0, 0, 1000)
 
 
-@pytest.mark.parametrize("pools", [("one", "one"), ("one", "another")])
-def test_a_node_with_both_phases_serves_a_request_whole(pools: tuple[str, str]) -> None:
-    router = a_router(decode=["other"])
-    router.join(
-        "node", [a_member(phase, pool=pool) for phase, pool in zip(BOTH, pools, strict=True)]
-    )
+def test_a_node_with_both_phases_serves_a_request_whole() -> None:
+    router = a_router(decode=["other"], whole=["node"])
 
     placement = router.prefill(asked(), 0.0)
 
@@ -212,6 +208,17 @@ def test_a_node_whose_own_decode_member_is_to_be_avoided_hands_over() -> None:
 
     assert not placement.is_whole
     assert router.decode(placement, 0.0, avoid=[own]).node == "other"
+
+
+def test_what_could_not_be_served_whole_does_not_take_pages_of_one_node_twice() -> None:
+    router = a_router(whole=["node"], decode=["other"])
+    own, other = (MemberId(node, MODEL, "decode") for node in ("node", "other"))
+    router.report("other", [a_load("decode", 500)])
+
+    assert router.decode(router.prefill(asked(), 0.0, avoid=[own]), 0.0) == other
+    last_resort = router.prefill(asked(), 0.0, avoid=[own])
+    router.leave("other")
+    assert router.decode(last_resort, 0.0) == own
 
 
 def test_the_decode_member_is_the_one_with_most_room() -> None:
@@ -355,6 +362,17 @@ def test_a_node_that_starts_anew_is_not_blamed_for_its_former_life() -> None:
 
     assert router.can_serve(MODEL, 0.0)
     assert router.prefixes.num_pages(MemberId("node", MODEL, "prefill")) == 0
+
+
+def test_what_its_former_life_ran_does_not_count_against_a_node() -> None:
+    router = a_router(whole=["node"])
+    former = [router.prefill(asked(), 0.0) for _ in range(MAX_FAILURES + 1)]
+
+    router.join("node", [a_member(phase) for phase in BOTH])
+    for placement in former:
+        placement.end(0.0, blamed=BOTH)
+
+    assert router.can_serve(MODEL, 0.0)
 
 
 def test_a_placement_outlives_its_member() -> None:
