@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -41,7 +42,12 @@ class PerfectLoop:
 
     def __init__(self, text: TextModel, examples: Sequence[Example]) -> None:
         self._stop = text.stop_token_ids
-        self._learned = [TextEncoder(text).encode(example) for example in examples]
+        # in a prompt, past answers have the tokens of their text, whatever they were written in
+        self._learned = [
+            TextEncoder(text).encode(replace(example, spelled=example.spelled & {at}))
+            for example in examples
+            for at in example.targets
+        ]
         self._waiting: list[Submit] = []
 
     @property

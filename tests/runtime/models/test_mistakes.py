@@ -12,7 +12,7 @@ from support.classic_mistakes import FP8_MISTAKES, INT4_MISTAKES, MISTAKES, Patc
 from support.paged_batch import PagedRun
 from support.quantized_copies import dequantized_copy, fp8_copy, int4_copy
 from support.tiny_checkpoints import TinyCheckpoint
-from tenantry_runtime.models import loader
+from tenantry_runtime.models import loader, source
 
 Checkpoints = Callable[[str], TinyCheckpoint]
 
@@ -51,7 +51,7 @@ def test_an_int4_mistake_shows_in_the_logits(
     int4_copy(torch.int32)(tiny.directory, tmp_path / "int4")
     dequantized_copy(tmp_path / "int4", tmp_path / "dense")
     right = logits_of(tmp_path / "dense", tiny)
-    monkeypatch.setattr(loader, "dequantize_int4", INT4_MISTAKES[name])
+    monkeypatch.setattr(source, "dequantize_int4", INT4_MISTAKES[name])
     assert (logits_of(tmp_path / "int4", tiny) - right).abs().max() > CLEAR
 
 
@@ -63,7 +63,7 @@ def test_an_fp8_mistake_shows_in_the_logits(
     fp8_copy(tiny.directory, tmp_path / "fp8")
     dequantized_copy(tmp_path / "fp8", tmp_path / "dense")
     right = logits_of(tmp_path / "dense", tiny)
-    monkeypatch.setattr(loader, "dequantize_fp8", FP8_MISTAKES[name])
+    monkeypatch.setattr(source, "dequantize_fp8", FP8_MISTAKES[name])
     assert (logits_of(tmp_path / "fp8", tiny) - right).abs().max() > CLEAR
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch.nn.functional import linear
 
+from tenantry_kernels.experts import route_to_experts, swiglu
+from tenantry_kernels.gpu.dense_experts import dense_experts
 from tenantry_kernels.gpu.fp8_product import Fp8Stored, fp8_product, fp8_product_reference
 from tenantry_kernels.gpu.int4_experts import (
     GROUP,
@@ -22,6 +25,7 @@ from .case import Case, Source, Trial, relative_error
 from .shapes import Load, ModelShape
 
 INT4, FP8, FP8_EXPERTS, ROUTER = "int4_experts", "fp8_product", "experts as FP8", "router"
+DENSE = "dense_experts"
 INT4_GOAL = 0.75
 
 # of the largest value: inputs, inner values and results are rounded to BF16
@@ -33,6 +37,8 @@ _SCALING = 2.5
 def product_cases(model: ModelShape, load: Load) -> Iterator[Case]:
     for rows in load.rows:
         yield _int4_case(model, rows)
+    for rows in load.rows:
+        yield _dense_case(model, rows)
     for rows in load.rows:
         yield _router_case(model, rows)
     for name, (outputs, columns) in model.fp8_matrices.items():
@@ -78,6 +84,37 @@ def _int4_case(model: ModelShape, rows: int) -> Case:
         )
 
     return Case(op=INT4, model=model.name, shape=f"{rows} rows", build=build, goal=INT4_GOAL)
+
+
+def _dense_case(model: ModelShape, rows: int) -> Case:
+    def build(source: Source) -> Trial:
+        num_experts, inner, hidden = model.num_experts, model.inner, model.hidden
+        gate_up = source.normal(num_experts, 2 * inner, hidden, size=hidden**-0.5)
+        down = source.normal(num_experts, hidden, inner, size=inner**-0.5)
+        x = source.normal(rows, hidden)
+        chosen = source.choices(rows, model.num_choices, num_experts)
+        factor = source.normal(rows, model.num_choices, dtype=torch.float32).softmax(-1)
+
+        def run() -> torch.Tensor:
+            return dense_experts(x, chosen, factor, gate_up, down)
+
+        def expert(number: int, rows_TH: torch.Tensor) -> torch.Tensor:
+            return linear(swiglu(linear(rows_TH, gate_up[number].float())), down[number].float())
+
+        def error() -> float:
+            return relative_error(
+                run(), route_to_experts(x.float(), chosen, factor, num_experts, expert)
+            )
+
+        num_distinct = chosen.unique().numel()
+        return Trial(
+            run=run,
+            error=error,
+            tolerance=_TOLERANCE,
+            work=work.dense_experts(rows, chosen.numel(), num_distinct, hidden, inner),
+        )
+
+    return Case(op=DENSE, model=model.name, shape=f"{rows} rows", build=build)
 
 
 def _fp8_case(model: ModelShape, name: str, outputs: int, columns: int, rows: int) -> Case:

@@ -26,10 +26,28 @@ class Work(NamedTuple):
 
 def int4_experts(num_rows: int, num_slots: int, num_distinct: int, hidden: int, inner: int) -> Work:
     """Weights of the distinct experts that were chosen; rows in and out."""
+    return _experts(INT4_BYTES, num_rows, num_slots, num_distinct, hidden, inner)
+
+
+def dense_experts(
+    num_rows: int, num_slots: int, num_distinct: int, hidden: int, inner: int
+) -> Work:
+    """The same with weights in BF16."""
+    return _experts(BF16_BYTES, num_rows, num_slots, num_distinct, hidden, inner)
+
+
+def _experts(
+    weight_bytes: float,
+    num_rows: int,
+    num_slots: int,
+    num_distinct: int,
+    hidden: int,
+    inner: int,
+) -> Work:
     weights_per_expert = 3 * hidden * inner
     rows = 2 * num_rows * hidden * BF16_BYTES
     return Work(
-        num_distinct * weights_per_expert * INT4_BYTES + rows,
+        num_distinct * weights_per_expert * weight_bytes + rows,
         2.0 * num_slots * weights_per_expert,
     )
 
