@@ -6,7 +6,7 @@ PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint const
 PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: help run test test-pools check lint typecheck format cov accuracy bench bench-peers bench-pools \
+.PHONY: help run test test-kernels test-pools check lint typecheck format cov accuracy bench bench-peers bench-pools \
 	bench-weights bench-gpu build clean
 
 help: ## List the targets
@@ -17,6 +17,9 @@ run: $(VENV)/.runtime ## Set up what is missing, then serve both models on this 
 
 test: $(VENV)/.development ## Set up what is missing, then run the tests that this machine can run
 	python -m pytest
+
+test-kernels: $(VENV)/.development ## Run the kernels for GPUs in Triton's interpreter, and compile them
+	python -m pytest -m triton
 
 test-pools: $(VENV)/.development ## Run prefill and decode nodes as processes, kill some, and compare every answer
 	python -m pytest -m cluster

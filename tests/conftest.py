@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 HAS_RUNTIME = find_spec("torch") is not None
+
+TESTS = Path(__file__).parent
+KERNEL_TESTS = TESTS / "kernels" / "gpu"
+GPU_PATH_TESTS = {"test_gpu_path.py", "test_gpu_loop.py", "test_device_steps.py"}
 
 # a base install has the SDK and the command line only; CI sets TENANTRY_TEST_RUNTIME to be sure
 collect_ignore = [] if HAS_RUNTIME else ["kernels", "runtime", "recipes", "integration"]
@@ -29,6 +34,14 @@ if HAS_RUNTIME:
 def pytest_configure() -> None:
     if os.environ.get("TENANTRY_TEST_RUNTIME") and not HAS_RUNTIME:
         pytest.exit("TENANTRY_TEST_RUNTIME is set, but torch is not installed", returncode=4)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what runs in Triton's interpreter or compiles kernels, before `-m` chooses."""
+    for item in items:
+        if KERNEL_TESTS in item.path.parents or item.path.name in GPU_PATH_TESTS:
+            item.add_marker("triton")
 
 
 def pytest_report_header() -> str:
