@@ -22,20 +22,29 @@ _ADDED_TOKENS = "added_tokens_decoder"
 def read_template(directory: Path) -> tuple[str, Path]:
     """Return the chat template and the file that has it; raise `CheckpointError` if there is none."""
     path = directory / TEMPLATE_FILE
-    if not path.exists():
-        # older releases carry it here
-        config_path = directory / CONFIG_FILE
-        inlined = read_object(config_path).get("chat_template") if config_path.exists() else None
-        if isinstance(inlined, str):
-            return inlined, config_path
+    inlined = None if path.exists() else _inlined_template(directory)
+    if inlined is not None:
+        return inlined, directory / CONFIG_FILE
     try:
         return read_bytes(path).decode(), path
     except UnicodeDecodeError as error:
         raise CheckpointError(str(path), None, f"is not UTF-8: {error}") from error
 
 
+def _inlined_template(directory: Path) -> str | None:
+    """Return the template where older releases carry it."""
+    config_path = directory / CONFIG_FILE
+    inlined = read_object(config_path).get("chat_template") if config_path.exists() else None
+    return inlined if isinstance(inlined, str) else None
+
+
 def template_digest(directory: Path) -> str:
-    """Return SHA-256 of the chat template, wherever it is."""
+    """Return SHA-256 of the chat template, wherever it is; empty where there is none.
+
+    A node serves ids, and needs none.
+    """
+    if not (directory / TEMPLATE_FILE).exists() and _inlined_template(directory) is None:
+        return ""
     source, _ = read_template(directory)
     return hashlib.sha256(source.encode()).hexdigest()
 

@@ -9,6 +9,7 @@ import pytest
 
 from tenantry_runtime.errors import CheckpointError
 from tenantry_runtime.text import template_digest, tokenizer_digest
+from tenantry_runtime.text.sources import read_template
 
 
 @pytest.fixture
@@ -56,8 +57,9 @@ def test_a_template_has_one_digest_wherever_it_is(checkpoint: Path) -> None:
     assert template_digest(checkpoint) != in_its_file
 
 
-def test_a_missing_template_is_named(checkpoint: Path) -> None:
+def test_a_checkpoint_without_a_template_can_be_served_by_ids(checkpoint: Path) -> None:
     (checkpoint / "chat_template.jinja").unlink()
 
+    assert template_digest(checkpoint) == ""
     with pytest.raises(CheckpointError, match="chat_template"):
-        template_digest(checkpoint)
+        read_template(checkpoint)
