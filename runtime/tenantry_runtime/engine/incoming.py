@@ -89,21 +89,28 @@ class Incoming:
         return bool(lost)
 
     def _take_pages(self, port: PagePort, first: PageCame, max_bytes: int, now_s: float) -> int:
-        """Take the next page and those of the same hand-off right behind it; return their bytes."""
+        """Take the next page and all later ones of the same hand-off; return their bytes.
+
+        One call verifies and writes them all, which costs a fraction of a call for each. Order
+        matters inside a hand-off alone.
+        """
         pages: list[PageCame] = []
+        others: deque[tuple[PagePort, Arrival]] = deque()
         num_bytes = 0
-        while self._arrived:
-            next_port, page = self._arrived[0]
-            is_next = isinstance(page, PageCame) and next_port is port
-            if not is_next or not isinstance(page, PageCame) or page.source != first.source:
-                break
-            if page.header.handoff != first.header.handoff:
-                break
-            if pages and num_bytes + page.header.num_bytes > max_bytes:
-                break
-            pages.append(page)
-            num_bytes += page.header.num_bytes
-            self._arrived.popleft()
+        is_full = False
+        for came in self._arrived:
+            from_port, arrival = came
+            is_ours = from_port is port and _handoff_of(arrival) == _handoff_of(first)
+            if is_ours and isinstance(arrival, PageCame) and not is_full:
+                is_full = bool(pages) and num_bytes + arrival.header.num_bytes > max_bytes
+                if not is_full:
+                    pages.append(arrival)
+                    num_bytes += arrival.header.num_bytes
+                    continue
+            # nothing overtakes what the same hand-off has said before
+            is_full = is_full or is_ours
+            others.append(came)
+        self._arrived = others
         try:
             self._write(port, pages, now_s)
         finally:
@@ -245,6 +252,17 @@ class Incoming:
             now_s=now_s,
         )
         lane.scheduler.distrust(sequence, incident, is_kept=True)
+
+
+def _handoff_of(arrival: Arrival) -> tuple[int, int]:
+    """Return a hand-off and its source, by which alone its arrivals are in order."""
+    match arrival:
+        case PageCame(header=header):
+            return header.handoff, arrival.source
+        case EndCame(end=end):
+            return end.handoff, arrival.source
+        case SourceLost(handoff=handoff):
+            return handoff, arrival.source
 
 
 def _comes_through(sequence: Sequence, port: PagePort) -> bool:
