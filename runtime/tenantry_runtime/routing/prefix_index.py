@@ -30,27 +30,28 @@ class PrefixIndex:
 
     def __init__(self, *, max_keys: int = MAX_KEYS_PER_MEMBER) -> None:
         self._max_keys = max_keys
-        self._by_member: dict[Hashable, set[int]] = {}
+        self._by_member: dict[Hashable, set[int] | None] = {}
+        """None: it has claimed too much."""
 
     def apply(self, member: Hashable, changes: Changes) -> None:
         """Take what a member says of its trees.
 
         Raises `ValueError` when it is no whole number of keys.
         """
-        keys = self._by_member.setdefault(member, set())
-        if changes.is_whole:
-            keys.clear()
-        keys.difference_update(unpack_keys(changes.removed))
-        keys.update(unpack_keys(changes.added))
-        if len(keys) > self._max_keys:
-            keys.clear()
+        added, removed = unpack_keys(changes.added), unpack_keys(changes.removed)
+        keys = set() if changes.is_whole else self._by_member.get(member, set())
+        if keys is None:
+            return
+        keys.difference_update(removed)
+        keys.update(added)
+        self._by_member[member] = keys if len(keys) <= self._max_keys else None
 
     def forget(self, member: Hashable) -> None:
         self._by_member.pop(member, None)
 
     def num_pages(self, member: Hashable) -> int:
         """Return how many pages the member is known to hold."""
-        return len(self._by_member.get(member, ()))
+        return len(self._by_member.get(member) or ())
 
     def longest(self, member: Hashable, keys: Sequence[int]) -> int:
         """Return how many of a prompt's first pages the member is known to hold.

@@ -86,6 +86,18 @@ def test_a_member_that_claims_too_much_is_not_believed() -> None:
     assert index.num_pages("member") == 0
 
 
+def test_a_member_that_claimed_too_much_is_believed_again_when_it_says_all_there_is() -> None:
+    index = PrefixIndex(max_keys=3)
+    index.apply("member", changes([1, 2, 3, 4]))
+
+    index.apply("member", changes([5], [4]))
+    assert index.longest("member", [5]) == 0
+
+    index.apply("member", changes([5], is_whole=True))
+    index.apply("member", changes([6]))
+    assert index.longest("member", [5, 6]) == 2
+
+
 def test_half_a_key_is_refused() -> None:
     with pytest.raises(ValueError):
         PrefixIndex().apply(
