@@ -52,6 +52,8 @@ class _Live:
     num_cached: int | None = None
     """Of the prompt as the client sent it."""
     num_output: int = 0
+    num_resubmitted: int = 0
+    """Of the output: what it came back with after a preemption, as part of its prompt."""
     first_token_s: float | None = None
 
 
@@ -125,7 +127,7 @@ class Simulation:
         live = _Live(request, member)
         if preempted is not None:
             live.num_cached = preempted.num_cached
-            live.num_output = preempted.num_output
+            live.num_output = live.num_resubmitted = preempted.num_output
             live.first_token_s = preempted.first_token_s
         self._live[request.request_id] = live
         member.submit(work, now_s)
@@ -216,7 +218,8 @@ class Simulation:
             live.num_output += len(report.token_ids)
             if live.first_token_s is None:
                 live.first_token_s = now_s
-            self._placement.advanced(report.request_id, live.num_output)
+            num_since = live.num_output - live.num_resubmitted
+            self._placement.advanced(report.request_id, num_since)
             if report.finish is not None:
                 self._end(live, now_s)
 

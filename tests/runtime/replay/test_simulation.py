@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
@@ -21,7 +22,7 @@ from tenantry_runtime.replay.endless import endless_hits
 from tenantry_runtime.replay.fleet import FleetOptions, simulated
 from tenantry_runtime.replay.measures import summary
 from tenantry_runtime.replay.member import DecodeMember, PrefillMember
-from tenantry_runtime.replay.placement import Oracle, Placement
+from tenantry_runtime.replay.placement import Oracle, Placement, RoundRobin
 from tenantry_runtime.replay.routed import Routed
 from tenantry_runtime.replay.trace import TraceOptions, read_trace
 from tenantry_runtime.replay.workload import ReplayRequest, workload
@@ -187,6 +188,38 @@ def test_an_answer_that_lost_its_pages_is_prefilled_again_and_becomes_whole(
     # what it is billed by is the first prefill, and so is the hit rate
     assert cached(outcome) == [0, 0]
     assert sum(use.num_requests for use in outcome.prefill) == 2
+
+
+class Listening(RoundRobin):
+    """Keeps what it is told of the tokens of each placement."""
+
+    def __init__(self, prefill: Sequence[PrefillMember], decode: Sequence[DecodeMember]) -> None:
+        super().__init__(prefill, decode)
+        self.heard: dict[tuple[str, int], list[int]] = {}
+        self._num_ended: Counter[str] = Counter()
+
+    def advanced(self, request_id: str, num_output: int) -> None:
+        self.heard.setdefault((request_id, self._num_ended[request_id]), []).append(num_output)
+
+    def ended(self, request_id: str, num_output: int | None, now_s: float) -> None:
+        self._num_ended[request_id] += 1
+
+
+def test_each_placement_is_told_of_its_own_tokens() -> None:
+    """What an answer came back with is in the prompt that it was placed with."""
+    placements: list[Listening] = []
+
+    def listening(prefill: Sequence[PrefillMember], decode: Sequence[DecodeMember]) -> Listening:
+        placements.append(Listening(prefill, decode))
+        return placements[-1]
+
+    prompts = [a_request(i, i, 10 + i, num_output=200) for i in range(2)]
+    outcome = simulate(prompts, num_prefill=2, num_decode=1, decode_pages=7, choose=listening)
+    assert outcome.num_preemptions >= 1
+    (placement,) = placements
+    assert len(placement.heard) > len(prompts)
+    assert all(heard == list(range(1, len(heard) + 1)) for heard in placement.heard.values())
+    assert sum(map(len, placement.heard.values())) == 400
 
 
 def test_a_request_that_fits_no_cache_is_refused() -> None:
