@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tenantry_recipes.bench.page_check import Rig, measure, upper_bound
+from tenantry_recipes.bench.decode_rig import Rig
+from tenantry_recipes.bench.page_check import measure, upper_bound
 from tenantry_recipes.nano.models import checkpoint_directory
 from tenantry_runtime.models import load_model
 

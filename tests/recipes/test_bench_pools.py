@@ -10,12 +10,10 @@ import pytest
 
 from support.text import KIMI_NANO
 from tenantry_recipes.bench.contender import BenchPrompt, Run
-from tenantry_recipes.bench.handoff_overhead import NUM_WARM_UP, ONE_POOL, compare
-from tenantry_recipes.bench.pace import MOST_LATE_S, Pace
-from tenantry_recipes.bench.pool_layouts import Subject
-from tenantry_recipes.bench.pool_streams import ENGINE, rows_of as stream_rows
-from tenantry_recipes.bench.prompts import MOST_TOKENS, long_prompts
-from tenantry_recipes.bench.pushed_steps import (
+from tenantry_recipes.bench.pools.handoff_overhead import NUM_WARM_UP, ONE_POOL, compare
+from tenantry_recipes.bench.pools.layouts import Subject
+from tenantry_recipes.bench.pools.pace import MOST_LATE_S, Pace
+from tenantry_recipes.bench.pools.pushed_steps import (
     Batch,
     Steps,
     layout,
@@ -23,8 +21,10 @@ from tenantry_recipes.bench.pushed_steps import (
     rows_of,
     zero_page,
 )
-from tenantry_recipes.bench.timed_node import TimedLoop, read_times
-from tenantry_recipes.bench.turns import in_turns
+from tenantry_recipes.bench.pools.streams import ENGINE, rows_of as stream_rows
+from tenantry_recipes.bench.pools.timed_node import TimedLoop, read_times
+from tenantry_recipes.bench.pools.turns import in_turns
+from tenantry_recipes.bench.prompts import MOST_TOKENS, long_prompts
 from tenantry_runtime.core import PAGE_TOKENS, FinishReason, RenderOptions
 from tenantry_runtime.pool.messages import NodeMessage, SequenceTokens, Step
 

@@ -42,7 +42,7 @@ from .errors import BenchmarkError
 from .export import export_checkpoint
 from .machine import describe_machine, read_bandwidth
 from .options import concurrencies
-from .prompts import distinct_prompts
+from .prompts import distinct_prompts, take
 from .spread import Spread, ratios
 from .table import megabytes, number, spread, table
 from .weights import WeightCounts
@@ -120,7 +120,7 @@ def measure(name: str, directory: Path, options: Options) -> Report:
         export = Path(folder) / "export"
         export_checkpoint(directory, export)
         counts = WeightCounts.of(export, load_config(directory).moe)
-        check_export(directory, export, _take(prompts, NUM_CHECKED_PROMPTS), options.threads)
+        check_export(directory, export, take(prompts, NUM_CHECKED_PROMPTS), options.threads)
         settings = _settings(directory, export, text, options)
         with ExitStack() as stack:
             contenders = {
@@ -173,13 +173,13 @@ def compare(
     options: Options,
 ) -> list[Row]:
     """Let all contenders answer the same prompts, round by round."""
-    warm_up = _take(prompts, concurrency)
+    warm_up = take(prompts, concurrency)
     for contender in contenders.values():
         contender.generate(warm_up, NUM_WARM_UP_TOKENS)
     runs: dict[str, list[Run]] = {name: [] for name in contenders}
     num_prompt_tokens: list[int] = []
     for _ in range(options.rounds):
-        batch = _take(prompts, concurrency)
+        batch = take(prompts, concurrency)
         num_prompt_tokens.append(sum(len(prompt.token_ids) for prompt in batch))
         for name, contender in contenders.items():
             runs[name].append(contender.generate(batch, options.num_tokens))
@@ -262,10 +262,6 @@ def _roof(row: Row, counts: WeightCounts, options: Options) -> Roof:
         bytes_per_s=read_bandwidth(weight_bytes, options.threads),
         step_s=row.step_s.median,
     )
-
-
-def _take(prompts: Iterator[BenchPrompt], count: int) -> tuple[BenchPrompt, ...]:
-    return tuple(next(prompts) for _ in range(count))
 
 
 def main() -> None:

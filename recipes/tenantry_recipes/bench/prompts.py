@@ -61,6 +61,11 @@ def long_prompts(
     ]
 
 
+def take(prompts: Iterator[BenchPrompt], number: int) -> tuple[BenchPrompt, ...]:
+    """Take the next prompts, as many as that."""
+    return tuple(next(prompts) for _ in range(number))
+
+
 def _lengthened(
     text: TextModel, prompt: BenchPrompt, others: Iterator[BenchPrompt], num_tokens: int
 ) -> BenchPrompt:

@@ -100,7 +100,7 @@ async def serving_nodes(
             children = (*nodes, await stack.enter_async_context(child))
             credentials = await grant_access(
                 state_dir=state.path,
-                base_url=f"{address.url}/client/v4",
+                base_url=address.api_url,
                 credentials_file=state.run / "credentials.json",
                 curl_config=state.run / "curl.conf",
             )

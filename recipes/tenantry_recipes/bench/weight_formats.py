@@ -53,9 +53,9 @@ from tenantry_runtime.models.released import RELEASED
 from tenantry_runtime.models.sizes import ExpertFormat, RestFormat, WeightFormat, weight_bytes
 from tenantry_runtime.models.stored import Cut, StoredExperts, StoredLinear
 
+from .decode_rig import Rig
 from .machine import describe_machine
 from .options import concurrencies
-from .page_check import Rig
 from .spread import Spread, ratios
 from .table import number, table
 

@@ -19,6 +19,10 @@ import msgspec
 import torch
 
 from tenantry_kernels.page_digest import page_digests
+from tenantry_recipes.bench.errors import BenchmarkError
+from tenantry_recipes.bench.serving import node_address, start_node
+from tenantry_recipes.bench.spread import Spread, ratios
+from tenantry_recipes.bench.table import number, spread, table
 from tenantry_runtime.cache.formats import SERVED_FORMATS, CacheName
 from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.cache.tags import NoTags
@@ -26,15 +30,11 @@ from tenantry_runtime.cache.wire_pages import WirePages
 from tenantry_runtime.models.loader import load_config
 from tenantry_runtime.supervisor.state import claim
 
-from .errors import BenchmarkError
+from .layouts import Subject
 from .meeting import Meeting
 from .pace import Pace
 from .page_source import PageSource, ZeroPage, a_page_source
-from .pool_layouts import Subject
 from .pusher import Order, pushing
-from .serving import node_address, start_node
-from .spread import Spread, ratios
-from .table import number, spread, table
 from .timed_node import TimedConfig, read_times
 from .turns import in_turns
 
@@ -215,7 +215,7 @@ async def _a_rig(subject: Subject, batch: Batch) -> AsyncIterator[_Rig]:
         )
         address = node_address(state, NODE)
         async with (
-            start_node(state, NODE, config, module="tenantry_recipes.bench.timed_node"),
+            start_node(state, NODE, config, module="tenantry_recipes.bench.pools.timed_node"),
             a_page_source(address, page, seed=0) as source,
         ):
             yield _Rig(

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from tenantry_recipes.bench.http_side import HttpContender
+from tenantry_recipes.bench.node_config import MODEL
 from tenantry_recipes.nano.models import checkpoint_directory
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.core import Phase
 from tenantry_runtime.engine.config import ModelSource, NodeConfig
 from tenantry_runtime.text import TextModel, load_text
-
-from .http_side import HttpContender
-from .node_config import MODEL
 
 Layout: TypeAlias = Mapping[str, NodeConfig]
 """Nodes by name."""

@@ -9,7 +9,7 @@ import random
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
@@ -20,11 +20,12 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry_kernels.page_digest import bind
+from tenantry_recipes.bench.errors import BenchmarkError
 from tenantry_runtime.cache.wire_pages import LAYER_GROUP
 from tenantry_runtime.core import PAGE_TOKENS, Sampling
 from tenantry_runtime.pool.bell import Bell
 from tenantry_runtime.pool.client import NodeClient, connect
-from tenantry_runtime.pool.grpc_options import PUSH, channel_for, channel_options
+from tenantry_runtime.pool.grpc_options import PUSH, channel_for
 from tenantry_runtime.pool.interface import RunningSequence
 from tenantry_runtime.pool.messages import (
     HandoffEnd,
@@ -44,7 +45,6 @@ from tenantry_runtime.pool.push_frames import (
     ready_frame,
 )
 
-from .errors import BenchmarkError
 from .pace import Pace
 
 FIRST_TOKEN = 1
@@ -160,17 +160,10 @@ async def a_page_source(address: str, page: ZeroPage, *, seed: int) -> AsyncIter
     """Connect to a decode node of one model; wait until it is ready."""
     async with (
         connect(address, edge=f"benchmark {seed}") as node,
-        _channel(address) as channel,
+        channel_for(address) as channel,
     ):
         (member,) = (await node.ready()).members
         yield PageSource(node, channel, member, page, seed)
-
-
-def _channel(address: str) -> AbstractAsyncContextManager[Any]:
-    channel: AbstractAsyncContextManager[Any] = channel_for(
-        address, None, options=channel_options()
-    )
-    return channel
 
 
 def _end(target: HandoffTarget, num_pages: int) -> HandoffEnd:

@@ -1,4 +1,4 @@
-"""A node whose step loop notes when each step ends: `python -m tenantry_recipes.bench.timed_node CONFIG`.
+"""A node whose step loop notes when each step ends: `python -m tenantry_recipes.bench.pools.timed_node CONFIG`.
 
 A reader elsewhere would see when the process that it is in gets its turn. CONFIG is that of a node,
 with `TimedConfig` in the place of the engine's configuration.
@@ -28,7 +28,7 @@ from tenantry_runtime.pool.messages import (
 from tenantry_runtime.pool.page_port import PagePort
 from tenantry_runtime.pool.step_loop import StepLoop
 
-BUILD = "tenantry_recipes.bench.timed_node:build_timed"
+BUILD = "tenantry_recipes.bench.pools.timed_node:build_timed"
 
 _TIME = struct.Struct("<d")
 

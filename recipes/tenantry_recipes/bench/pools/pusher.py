@@ -1,4 +1,4 @@
-"""The process that pushes pages into a decode node: `python -m tenantry_recipes.bench.pusher JSON`.
+"""The process that pushes pages into a decode node: `python -m tenantry_recipes.bench.pools.pusher JSON`.
 
 It writes one line when pages flow, goes on until its input is closed, and then writes `Pushed`.
 """
@@ -17,7 +17,8 @@ import msgspec
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from .errors import BenchmarkError
+from tenantry_recipes.bench.errors import BenchmarkError
+
 from .pace import Pace
 from .page_source import PageSource, ZeroPage, a_page_source
 
@@ -73,7 +74,7 @@ class Pushing:
 @asynccontextmanager
 async def pushing(order: Order) -> AsyncIterator[Pushing]:
     """Push in another process; yield when pages flow."""
-    command = [sys.executable, "-m", "tenantry_recipes.bench.pusher"]
+    command = [sys.executable, "-m", "tenantry_recipes.bench.pools.pusher"]
     async with await anyio.open_process(
         [*command, msgspec.json.encode(order).decode()],
         stdin=subprocess.PIPE,

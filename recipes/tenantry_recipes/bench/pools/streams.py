@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .child import ChildContender
-from .contender import BenchPrompt, Contender, EngineSettings, Run
-from .pool_layouts import Subject, running
-from .prompts import distinct_prompts
-from .spread import Spread, ratios
-from .table import number, spread, table
+from tenantry_recipes.bench.child import ChildContender
+from tenantry_recipes.bench.contender import BenchPrompt, Contender, EngineSettings, Run
+from tenantry_recipes.bench.prompts import distinct_prompts, take
+from tenantry_recipes.bench.spread import Spread, ratios
+from tenantry_recipes.bench.table import number, spread, table
+
+from .layouts import Subject, running
 from .turns import in_turns
 
 ENGINE = "engine alone"
@@ -47,9 +48,9 @@ def measure(subject: Subject, *, num_streams: int, num_tokens: int, rounds: int)
         ChildContender(settings) as engine,
     ):
         contenders: dict[str, Contender] = {**served, ENGINE: engine}
-        _batch(contenders, _take(prompts, num_streams), NUM_WARM_UP_TOKENS, 0)
+        _batch(contenders, take(prompts, num_streams), NUM_WARM_UP_TOKENS, 0)
         batches = [
-            _batch(contenders, _take(prompts, num_streams), num_tokens, turn)
+            _batch(contenders, take(prompts, num_streams), num_tokens, turn)
             for turn in range(rounds)
         ]
     return rows_of(batches)
@@ -99,7 +100,3 @@ def _batch(
         name: contenders[name].generate(prompts, num_tokens) for name in in_turns(contenders, turn)
     }
     return {name: runs[name] for name in contenders}
-
-
-def _take(prompts: Iterator[BenchPrompt], count: int) -> tuple[BenchPrompt, ...]:
-    return tuple(next(prompts) for _ in range(count))

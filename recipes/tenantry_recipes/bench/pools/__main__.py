@@ -19,15 +19,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tenantry_recipes.bench.errors import BenchmarkError
+from tenantry_recipes.bench.machine import describe_machine
 from tenantry_recipes.nano.models import NANO_MODELS
 
-from . import handoff_overhead, pool_streams, pushed_steps
-from .errors import BenchmarkError
-from .machine import describe_machine
-from .pool_layouts import Subject
+from . import handoff_overhead, pushed_steps, streams
+from .layouts import Subject
 from .pushed_steps import Batch
-
-PARTS = ("handoff", "streams", "pushes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +53,6 @@ class Report:
     table: str
 
 
-def measure(part: str, subject: Subject, options: Options) -> Report:
-    """Measure one part."""
-    return _MEASURES[part](subject, options)
-
-
 def _handoff(subject: Subject, options: Options) -> Report:
     rows = handoff_overhead.measure(subject, options.rounds)
     return Report(
@@ -70,7 +63,7 @@ def _handoff(subject: Subject, options: Options) -> Report:
 
 
 def _streams(subject: Subject, options: Options) -> Report:
-    rows = pool_streams.measure(
+    rows = streams.measure(
         subject,
         num_streams=options.streams,
         num_tokens=options.new_tokens,
@@ -79,7 +72,7 @@ def _streams(subject: Subject, options: Options) -> Report:
     return Report(
         title=f"{options.streams} streams of {options.new_tokens} tokens",
         rows=rows,
-        table=pool_streams.layout(rows),
+        table=streams.layout(rows),
     )
 
 
@@ -97,7 +90,7 @@ def _pushes(subject: Subject, options: Options) -> Report:
     )
 
 
-_MEASURES: dict[str, Callable[[Subject, Options], Report]] = {
+_PARTS: dict[str, Callable[[Subject, Options], Report]] = {
     "handoff": _handoff,
     "streams": _streams,
     "pushes": _pushes,
@@ -125,7 +118,7 @@ def main() -> None:
         )
         for part in arguments.only:
             try:
-                report = measure(part, subject, options)
+                report = _PARTS[part](subject, options)
             except BenchmarkError as error:
                 raise SystemExit(f"{name}, {part}: {error}") from error
             reports.append({"model": name, "part": part, "rows": [*map(asdict, report.rows)]})
@@ -141,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", nargs="+", choices=NANO_MODELS, default=list(NANO_MODELS))
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts")
+    parser.add_argument("--only", nargs="+", choices=_PARTS, default=list(_PARTS), help="parts")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--streams", type=int, default=64, help="at one time")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .contender import BenchPrompt, Contender
-from .pool_layouts import Layout, Subject, running
-from .prompts import distinct_prompts, long_prompts
-from .spread import Spread
-from .table import spread, table
+from tenantry_recipes.bench.contender import BenchPrompt, Contender
+from tenantry_recipes.bench.prompts import distinct_prompts, long_prompts
+from tenantry_recipes.bench.spread import Spread
+from tenantry_recipes.bench.table import spread, table
+
+from .layouts import Layout, Subject, running
 from .turns import in_turns
 
 ONE_POOL = "one process, one pool"
