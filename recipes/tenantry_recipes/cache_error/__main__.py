@@ -15,7 +15,7 @@ from itertools import islice
 import torch
 
 from tenantry_recipes.bench.table import table
-from tenantry_recipes.nano.models import checkpoint_directory
+from tenantry_recipes.nano.models import NANO_MODELS, checkpoint_directory
 from tenantry_runtime.cache.formats import BF16, FP8, FP8_576, FP8_644, FP8_656, RowFormat
 from tenantry_runtime.models.loader import load_model
 from tenantry_runtime.text import load_text
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for name in ("kimi-k2.6-nano", "glm-5.2-nano"):
+    for name in NANO_MODELS:
         layers, indexers = seen(
             name, number=options.prompts, least_tokens=options.tokens, seed=options.seed
         )

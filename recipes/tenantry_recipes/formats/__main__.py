@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from tenantry_recipes.nano.models import NANO_MODELS
 from tenantry_runtime.errors import TenantryError
 
 from .items import JUDGED, LENGTHS
@@ -22,7 +23,6 @@ from .judging import Evaluation, EvaluationPlan
 from .progress import EvaluationProgress
 from .report import report_of
 from .results import Results
-from .variants import MODELS
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_DIVERGENCES,
         help="of those, items whose next-token distributions are compared (%(default)s)",
     )
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--models", nargs="+", choices=NANO_MODELS, default=tuple(NANO_MODELS))
     parser.add_argument("--tasks", nargs="+", choices=tuple(JUDGED), default=tuple(JUDGED))
     parser.add_argument(
         "--lengths",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -79,14 +80,8 @@ class _ShortRopeAttend:
         return self._attend.select(layer, rows)
 
     def attend(self, layer: int, rows: AttentionRows, selection: Selection | None) -> torch.Tensor:
-        short = AttentionRows(
-            q_nope_TNd=rows.q_nope_TNd,
-            q_rope_TNr=rows.q_rope_TNr,
-            latent_TL=rows.latent_TL,
-            k_rope_Tr=with_mantissa_bits(rows.k_rope_Tr, self._mantissa_bits),
-            head_maps=rows.head_maps,
-            scale=rows.scale,
-        )
+        k_rope_Tr = with_mantissa_bits(rows.k_rope_Tr, self._mantissa_bits)
+        short = replace(rows, k_rope_Tr=k_rope_Tr)
         return self._attend.attend(layer, short, selection)
 
 

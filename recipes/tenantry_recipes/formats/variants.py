@@ -69,8 +69,6 @@ INT4_EXPERTS = Variant(name="int4 experts", weights="int4")
 SHORT_ROPE = Variant(name="short rope", cache="fp8", has_short_rope=True)
 INT3_EXPERTS = Variant(name="int3 experts", weights="int3")
 
-MODELS = ("kimi-k2.6-nano", "glm-5.2-nano")
-
 
 def comparisons_of(model: str) -> tuple[Comparison, ...]:
     """Return what is compared on a model; Kimi's routed experts are released in INT4."""

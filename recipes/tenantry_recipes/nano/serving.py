@@ -50,9 +50,8 @@ class EngineResponder:
         self.text = text
         self._encode = encode or text.encode
         self._loop = loop
-        self.num_prompt_tokens = 0
         self.num_cached_tokens = 0
-        """Those of them that a prefix tree had."""
+        """Of all prompts so far, those that a prefix tree had."""
         ((self._model, self._context_tokens),) = {
             (member.model, member.context_tokens) for member in loop.describe()
         }
@@ -98,7 +97,6 @@ class EngineResponder:
                 ids = self._encode(prompt)
                 self._loop.submit(self._submit(str(len(machines)), ids))
                 machines.append(self.text.machine(prompt.initial, ask.tools))
-                self.num_prompt_tokens += len(ids)
                 num_running += 1
             for told in self._loop.turn():
                 if isinstance(told, Failed):
