@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .json_output import print_json
+
 if TYPE_CHECKING:
     from tenantry import AI
 
@@ -58,7 +60,7 @@ def run(
     )
     with AI() as client:
         if as_json:
-            _print_json(client.run(model, inputs, session=session))
+            print_json(client.run(model, inputs, session=session))
         else:
             _print_answer(client, model, inputs, session=session, stream=stream)
 
@@ -74,7 +76,7 @@ def models(as_json: bool) -> None:
     with AI() as client:
         offered = client.models()
     if as_json:
-        _print_json(offered)
+        print_json(offered)
     else:
         click.echo(models_table(offered))
 
@@ -119,9 +121,3 @@ def _print_answer(
             whole = client.run(model, inputs, session=session)
             printer.show(reasoning=whole.reasoning, text=whole.text)
             printer.finish(whole.usage, whole.finish_reason)
-
-
-def _print_json(value: object) -> None:
-    import msgspec
-
-    click.echo(msgspec.json.format(msgspec.json.encode(value)))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .installed import RuntimeNotInstalled
+from .installed import runtime_imports
+from .json_output import print_json
 from .replay_table import remarks, replay_table
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def replay(
         raise click.UsageError(
             f"--plot draws SVG; name a file that ends in .svg, not {plot.name!r}"
         )
-    with _explained():
+    with runtime_imports(), _explained():
         from tenantry_runtime.replay.trace import TraceOptions
 
         options = TraceOptions(scale=scale, speed=speed, limit=limit)
@@ -224,10 +225,6 @@ def _explained() -> Generator[None, None, None]:
     """Turn what a user can act on into one line."""
     try:
         yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("tenantry"):
-            raise
-        raise RuntimeNotInstalled([error.name]) from error
     except (ValueError, OSError) as error:
         from tenantry import TenantryError
 
@@ -292,10 +289,7 @@ def _show(runs: Sequence[Run], *, as_json: bool, plot: Path | None, title: str) 
         except OSError as error:
             raise click.ClickException(f"the plot cannot be written: {error}") from error
     if as_json:
-        import msgspec
-
-        encoded = msgspec.json.encode({"runs": [run.as_json() for run in runs]})
-        click.echo(msgspec.json.format(encoded))
+        print_json({"runs": [run.as_json() for run in runs]})
         return
     click.echo(replay_table(runs))
     for run in runs:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import click
 
+from .json_output import print_json
+from .tables import columns
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -13,16 +16,12 @@ def coverage(as_json: bool) -> None:
     Nodes find out by trying when they start; one line per op of each member. Exits with 1 where a
     check is off or a node has not answered.
     """
-    import msgspec
-
     from tenantry import AI
-
-    from .tables import columns
 
     with AI() as client:
         report = client.coverage()
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+        print_json(report)
     else:
         header = ("MODEL", "PHASE", "OP", "FORMAT", "DEVICE", "CHECK")
         rows = [

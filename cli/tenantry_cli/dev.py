@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from .installed import RuntimeNotInstalled, require_packages
+from .installed import require_packages, runtime_imports
 
 # `serve` starts the processes that import these; better to say at once what they would miss
 RUNTIME_PACKAGES = ("torch", "grpc", "granian", "starlette", "sqlalchemy", "safetensors")
@@ -63,12 +63,8 @@ def dev(
     Its credentials are left where the SDK and `workerctl ai` find them.
     """
     require_packages(RUNTIME_PACKAGES)
-    try:
+    with runtime_imports():
         from tenantry_runtime.dev import serve
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("tenantry"):
-            raise
-        raise RuntimeNotInstalled([error.name]) from error
     ctx.exit(
         serve(
             host=host,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .installed import RuntimeNotInstalled, require_packages
+from .installed import require_packages, runtime_imports
+from .json_output import print_json
 from .tables import columns
 
 if TYPE_CHECKING:
@@ -41,21 +41,22 @@ def integrity(config_file: Path | None, rounds: int, as_json: bool) -> None:
     nobody's requests are touched. Exits with 1 unless every fault was caught, no wrong token was
     told and nobody else was refused.
     """
+    import logging
+
     require_packages(DRILL_PACKAGES)
-    try:
+    with runtime_imports():
         from tenantry_runtime.engine.drill import run_drill
         from tenantry_runtime.errors import ConfigurationError
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("tenantry"):
-            raise
-        raise RuntimeNotInstalled([error.name]) from error
     # every fault that is caught is logged as an incident: here it is what was asked for
     logging.getLogger("tenantry_runtime.engine").addHandler(logging.NullHandler())
     try:
         rows = run_drill(_config(config_file), rounds=rounds)
     except ConfigurationError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(_json(rows) if as_json else _table(rows))
+    if as_json:
+        print_json(_outcome(rows))
+    else:
+        click.echo(_table(rows))
     if not all(row.is_passed for row in rows):
         click.get_current_context().exit(1)
 
@@ -96,11 +97,11 @@ def _table(rows: list[DrillRow]) -> str:
     return columns([header, *cells], right_aligned={2, 3, 4, 5})
 
 
-def _json(rows: list[DrillRow]) -> str:
+# Any: JSON
+def _outcome(rows: list[DrillRow]) -> dict[str, Any]:
     import msgspec
 
-    outcome = {
+    return {
         "passed": all(row.is_passed for row in rows),
         "rows": [{**msgspec.to_builtins(row), "passed": row.is_passed} for row in rows],
     }
-    return msgspec.json.format(msgspec.json.encode(outcome)).decode()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 import click
@@ -23,3 +24,15 @@ def require_packages(names: Iterable[str]) -> None:
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise RuntimeNotInstalled(missing)
+
+
+@contextmanager
+def runtime_imports() -> Generator[None, None, None]:
+    """Around imports of the runtime: raise RuntimeNotInstalled where they lack a package."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        # a module of ours that is not there is a defect
+        if error.name is None or error.name.startswith("tenantry"):
+            raise
+        raise RuntimeNotInstalled([error.name]) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from .coverage import coverage
-from .installed import RuntimeNotInstalled, require_packages
+from .installed import require_packages, runtime_imports
 from .quantize import quantize
 
 if TYPE_CHECKING:
@@ -107,14 +107,10 @@ def plan(
     if not isfinite(activations_gib):
         raise click.UsageError(f"--activations must be a number of GiB, not {activations_gib!r}")
     require_packages(PLAN_PACKAGES)
-    try:
+    with runtime_imports():
         from tenantry_runtime.cache.formats import CACHE_FORMATS
         from tenantry_runtime.errors import ConfigurationError
         from tenantry_runtime.models.plan import GPU_BYTES, Gpus, find_model, plan_member
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("tenantry"):
-            raise
-        raise RuntimeNotInstalled([error.name]) from error
     from .plan_table import PlanReport
 
     try:

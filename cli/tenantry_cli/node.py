@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from .installed import RuntimeNotInstalled, require_packages
+from .installed import require_packages, runtime_imports
 
 NODE_PACKAGES = ("torch", "grpc", "safetensors")
 CERTIFICATE_PACKAGES = ("cryptography", "grpc")
@@ -81,14 +81,10 @@ def node(
     if len(named) not in (0, 3):
         raise click.UsageError("give all of --tls-ca, --tls-certificate and --tls-key, or none")
     require_packages(NODE_PACKAGES)
-    try:
+    with runtime_imports():
         from tenantry_runtime.errors import ConfigurationError
         from tenantry_runtime.pool.foreground import NodeOptions, run_node
         from tenantry_runtime.pool.tls import TlsFiles
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("tenantry"):
-            raise
-        raise RuntimeNotInstalled([error.name]) from error
     tls = TlsFiles(ca=str(tls_ca), certificate=str(tls_certificate), key=str(tls_key))
     options = NodeOptions(
         members=members,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Self, TextIO
 
 import click
 
-from .installed import RuntimeNotInstalled, require_packages
+from .installed import require_packages, runtime_imports
 from .tables import columns
 
 if TYPE_CHECKING:
@@ -67,13 +67,9 @@ def quantize(
     if not isfinite(shard_gib):
         raise click.UsageError(f"--shard-gib must be a number of GiB, not {shard_gib!r}")
     require_packages(QUANTIZE_PACKAGES)
-    try:
+    with runtime_imports():
         from tenantry_runtime.errors import CheckpointError, ConfigurationError
         from tenantry_runtime.models.convert import Conversion, Recipe, convert
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("tenantry"):
-            raise
-        raise RuntimeNotInstalled([error.name]) from error
 
     conversion = Conversion(
         source=source,

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .dev import RUNTIME_PACKAGES
-from .installed import RuntimeNotInstalled, require_packages
+from .installed import require_packages, runtime_imports
 
 
 @click.command()
@@ -31,10 +31,6 @@ def serve(ctx: click.Context, file: Path, only: tuple[str, ...], grant: str | No
     tenantry_runtime/deployment/file.py lists its keys.
     """
     require_packages(RUNTIME_PACKAGES)
-    try:
+    with runtime_imports():
         from tenantry_runtime.supervisor import serve as serve_parts
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("tenantry"):
-            raise
-        raise RuntimeNotInstalled([error.name]) from error
     ctx.exit(serve_parts(file, only=only, grant=grant))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.dev_server import LAST_LINE, a_dev_server
-from support.processes import wait_until_gone
+from support.processes import command_of, wait_until_gone
 
 # node's front, its step loop, edge
 NUM_PROCESSES = 3
@@ -81,7 +81,3 @@ async def test_a_step_loop_that_dies_ends_everything_with_its_last_words(tmp_pat
     assert "the step loop was ended by SIGKILL" in said
     for pid in pids:
         await wait_until_gone(pid)
-
-
-def command_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()

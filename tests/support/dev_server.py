@@ -10,25 +10,8 @@ from pathlib import Path
 
 from support.command_line import PROGRAM
 from support.http_peer import an_unused_port
-from support.supervised import PATIENCE_S, Supervised, a_process
+from support.supervised import Supervised, a_process
 from tenantry.credentials import Credentials, load_credentials
-
-__all__ = ["LAST_LINE", "PATIENCE_S", "DevServer", "a_dev_server", "environment"]
-
-SERVE = """
-import sys
-from pathlib import Path
-from tenantry_runtime.dev import serve
-port, state_dir, *catalog = sys.argv[1:]
-sys.exit(
-    serve(
-        port=int(port),
-        state_dir=Path(state_dir),
-        catalog=Path(catalog[0]) if catalog else None,
-        demo=not catalog,
-    )
-)
-"""
 
 LAST_LINE = "Ctrl-C ends everything."
 
@@ -62,19 +45,13 @@ def a_dev_server(
     demo: bool = False,
     pools: bool = False,
 ) -> Iterator[DevServer]:
-    """Start one; leaving kills it if it still runs, and after `PATIENCE_S` in any case.
-
-    With a catalog, or a demo of the built-in one, it is started by `serve`, since the command has
-    no such options.
-    """
+    """Start one; leaving kills it if it still runs, and after `supervised.PATIENCE_S` in any case."""
     port = port or an_unused_port()
-    state_dir = folder / "state"
-    if demo or catalog:
-        arguments = [SERVE, str(port), str(state_dir), *([str(catalog)] if catalog else [])]
-    else:
-        arguments = [PROGRAM, "dev", "--port", str(port), "--state-dir", str(state_dir)]
-        arguments += ["--pools"] if pools else []
-    with a_process(*arguments, env=environment(folder)) as supervised:
+    options = ["--port", str(port), "--state-dir", str(folder / "state")]
+    options += ["--catalog", str(catalog)] if catalog else []
+    options += ["--demo"] if demo else []
+    options += ["--pools"] if pools else []
+    with a_process(PROGRAM, "dev", *options, env=environment(folder)) as supervised:
         yield DevServer(folder=folder, port=port, process=supervised.process)
 
 

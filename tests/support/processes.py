@@ -36,3 +36,7 @@ def descendants_of(pid: int) -> list[int]:
     """Children, their children, and so on."""
     children = children_of(pid)
     return children + [below for child in children for below in descendants_of(child)]
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()

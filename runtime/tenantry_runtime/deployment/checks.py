@@ -48,13 +48,10 @@ def check_whole(deployment: Deployment) -> None:
     for node in deployment.nodes:
         _check_one_directory(node)
     _check_phases(deployment)
-    for prefill, decode in _pairs(deployment):
-        for problem in (
-            pairing_problem(prefill[1], decode[1]),
-            reach_problem(prefill[0], decode[0]),
-        ):
+    for (source, prefill), (target, decode) in _pairs(deployment):
+        for problem in (pairing_problem(prefill, decode), reach_problem(source, target)):
             if problem is not None:
-                raise Misfit(decode[1].key, problem)
+                raise Misfit(decode.key, problem)
     _check_tls(deployment)
 
 
@@ -95,11 +92,11 @@ def _check_phases(deployment: Deployment) -> None:
 def _pairs(deployment: Deployment) -> Iterator[tuple[tuple[Node, Member], tuple[Node, Member]]]:
     """Yield all that the two phases of a sequence may run on."""
     hosted = [(node, member) for node in deployment.nodes for member in node.members]
-    for prefill in hosted:
-        for decode in hosted:
-            phases = (prefill[1].phase, decode[1].phase)
-            if prefill[1].model == decode[1].model and phases == ("prefill", "decode"):
-                yield prefill, decode
+    for source, prefill in hosted:
+        for target, decode in hosted:
+            phases = (prefill.phase, decode.phase)
+            if prefill.model == decode.model and phases == ("prefill", "decode"):
+                yield (source, prefill), (target, decode)
 
 
 def _check_tls(deployment: Deployment) -> None:

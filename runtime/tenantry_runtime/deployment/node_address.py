@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenantry_runtime.pool.tls import is_loopback
+from tenantry_runtime.pool.tls import host_of, is_loopback, is_unix
 
 MAX_SOCKET_PATH_BYTES = 100
 """Linux allows 107, macOS 103."""
@@ -52,11 +52,10 @@ def parse_address(text: str, folder: Path, *, is_called: bool = True) -> NodeAdd
 
     Raises `ValueError` with what is wrong.
     """
-    if text.startswith(UNIX):
+    if is_unix(text):
         return _unix(text.removeprefix(UNIX), folder)
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not (colon and host and port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
+    host, port = host_of(text), text.rpartition(":")[2]
+    if not (host and port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
         raise ValueError('must be "HOST:PORT" or "unix:PATH"')
     if is_called and is_any(host):
         raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import Catalog
@@ -15,6 +16,9 @@ from .node_address import NodeAddress
 
 EDGE = "edge"
 """The edge among the parts of a deployment; no node may have this name."""
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
+"""Prefill, then decode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +89,10 @@ class Deployment:
     @property
     def pools(self) -> tuple[Pool, ...]:
         """Of every model of the catalog: prefill, then decode."""
-        phases: tuple[Phase, Phase] = ("prefill", "decode")
         return tuple(
             Pool(model=entry.id, phase=phase, members=self._members(entry.id, phase))
             for entry in self.catalog.entries
-            for phase in phases
+            for phase in PHASES
         )
 
     @property

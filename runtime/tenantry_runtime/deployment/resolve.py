@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import get_args
 
 from tenantry_runtime.catalog import Catalog, CatalogEntry
 from tenantry_runtime.core import Phase
-from tenantry_runtime.pool.tls import TlsFiles
+from tenantry_runtime.pool.tls import TlsFiles, is_unix
 
 from .certificates import located, named_in
 from .checks import check_names, check_whole
 from .configurations import engine_config
 from .file import DeploymentFile, NodePart
 from .misfit import Misfit
-from .node_address import UNIX, NodeAddress, parse_address
+from .node_address import NodeAddress, parse_address
 from .offer import find_entry, offered
 from .overrides import Overrides
-from .plan import EDGE, Deployment, Edge, Member, Node
-
-PHASES: tuple[Phase, ...] = get_args(Phase)
+from .plan import EDGE, PHASES, Deployment, Edge, Member, Node
 
 
 def resolve(file: DeploymentFile, path: Path) -> Deployment:
@@ -109,19 +106,16 @@ class _Resolver:
             raise Misfit(key, f"{text!r} names no phase; write {examples}")
         return find_entry(key, model, self._catalog), phase
 
-    def _address(self, key: str, text: str) -> NodeAddress:
+    def _address(self, key: str, text: str, *, is_called: bool = True) -> NodeAddress:
         try:
-            return parse_address(text, self._path.parent)
+            return parse_address(text, self._path.parent, is_called=is_called)
         except ValueError as error:
             raise Misfit(key, f"{text!r} {error}") from error
 
     def _listen(self, key: str, part: NodePart) -> NodeAddress:
         text = part.address if part.listen is None else part.listen
-        try:
-            listen = parse_address(text, self._path.parent, is_called=False)
-        except ValueError as error:
-            raise Misfit(key, f"{text!r} {error}") from error
-        if text.startswith(UNIX) != part.address.startswith(UNIX):
+        listen = self._address(key, text, is_called=False)
+        if is_unix(text) != is_unix(part.address):
             raise Misfit(key, f"{text!r} and address must both be sockets, or both HOST:PORT")
         return listen
 

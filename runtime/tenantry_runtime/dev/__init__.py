@@ -1,4 +1,4 @@
-"""A whole runtime on one machine: the supervisor behind `workerctl dev`."""
+"""A whole runtime on one machine: what `workerctl dev` adds to the supervisor."""
 
 from __future__ import annotations
 

@@ -35,13 +35,13 @@ def say_ready(
     took_s: float,
 ) -> None:
     name = short_name(entries[0])
-    url = f"{address.url}/client/v4/accounts/{account}/ai/run/{entries[0].id}"
+    url = f"{address.api_url}/accounts/{account}/ai/run/{entries[0].id}"
     console.line(f"Ready after {took_s:.1f} s")
     console.line()
     width = max(len(short_name(entry)) for entry in entries)
     for entry in entries:
         console.line(f"  {short_name(entry):{width}}  {entry.id}")
-    console.line(f"  at {address.url}/client/v4, account {account}")
+    console.line(f"  at {address.api_url}, account {account}")
     console.line(f"  credentials for SDK and workerctl: {credentials}")
     console.line()
     console.line("Try in another terminal:")

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import anyio
 
-from tenantry.credentials import credentials_path
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import CatalogEntry, load_catalog
 from tenantry_runtime.deployment import Deployment, load_deployment, to_toml
 from tenantry_runtime.deployment.plan import EDGE
 from tenantry_runtime.errors import ConfigurationError
-from tenantry_runtime.supervisor.address import Address
+from tenantry_runtime.supervisor.address import Address, edge_address
 from tenantry_runtime.supervisor.console import Console
 from tenantry_runtime.supervisor.parts import Modules, write_parts
-from tenantry_runtime.supervisor.readiness import until_ready
-from tenantry_runtime.supervisor.serve import SLOW_START_S
+from tenantry_runtime.supervisor.readiness import patiently, until_ready
 from tenantry_runtime.supervisor.state import StateDirectory, claim
 from tenantry_runtime.supervisor.supervise import supervise
 
@@ -80,10 +78,6 @@ class _Serving:
     wants_demo: bool
 
     @property
-    def address(self) -> Address:
-        return Address(self.deployment.edge.part.host, self.deployment.edge.part.port)
-
-    @property
     def entries(self) -> tuple[CatalogEntry, ...]:
         return self.deployment.catalog.entries
 
@@ -98,16 +92,18 @@ class _Serving:
     async def _welcome(self, started_s: float) -> bool:
         """Say what is served once it is; False when that is impossible."""
         # loaded while the children start: they take a second, which the first answer would wait for
+        from tenantry.credentials import credentials_path
         from tenantry_runtime.supervisor.access import ACCOUNT, grant_access
 
         from .demo import show_demo
 
+        address = edge_address(self.deployment)
         curl_config = self.state.run / "curl.conf"
         credentials_file = credentials_path()
         try:
             credentials = await grant_access(
                 state_dir=self.state.path,
-                base_url=f"{self.address.url}/client/v4",
+                base_url=address.api_url,
                 credentials_file=credentials_file,
                 curl_config=curl_config,
             )
@@ -115,17 +111,11 @@ class _Serving:
             self.console.error(str(error))
             return False
 
-        with anyio.move_on_after(SLOW_START_S) as slowness:
-            await until_ready(self.address)
-        if slowness.cancelled_caught:
-            nodes = [node.name for node in self.deployment.nodes]
-            logs = [self.state.log(name) for name in nodes]
-            say_still_starting(self.console, nodes, logs)
-            await until_ready(self.address)
+        await patiently(lambda: until_ready(address), self._say_slow)
         say_ready(
             self.console,
             entries=self.entries,
-            address=self.address,
+            address=address,
             account=ACCOUNT,
             credentials=credentials_file,
             curl_config=curl_config,
@@ -134,3 +124,7 @@ class _Serving:
         if self.wants_demo:
             await show_demo(self.console, self.entries, credentials)
         return True
+
+    def _say_slow(self) -> None:
+        nodes = [node.name for node in self.deployment.nodes]
+        say_still_starting(self.console, nodes, [self.state.log(name) for name in nodes])

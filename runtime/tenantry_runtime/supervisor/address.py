@@ -6,6 +6,7 @@ import errno
 import socket
 from dataclasses import dataclass
 
+from tenantry_runtime.deployment import Deployment
 from tenantry_runtime.errors import ConfigurationError
 
 
@@ -24,6 +25,11 @@ class Address:
         return _url(self.reachable_host, self.port)
 
     @property
+    def api_url(self) -> str:
+        """Where clients' calls begin."""
+        return f"{self.url}/client/v4"
+
+    @property
     def listening_url(self) -> str:
         """What it was told, which may be all addresses of this machine."""
         return _url(self.host, self.port)
@@ -39,6 +45,10 @@ class Address:
             else:
                 problem = f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
             raise ConfigurationError(problem) from error
+
+
+def edge_address(deployment: Deployment) -> Address:
+    return Address(deployment.edge.part.host, deployment.edge.part.port)
 
 
 def _url(host: str, port: int) -> str:

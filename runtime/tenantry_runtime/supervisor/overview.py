@@ -8,13 +8,12 @@ from tenantry_runtime.deployment import Deployment, Node
 from tenantry_runtime.deployment.node_address import TcpAddress
 from tenantry_runtime.deployment.plan import EDGE
 
-from .address import Address
+from .address import edge_address
 
 
 def overview(deployment: Deployment, here: Collection[str]) -> str:
     """Return one line a part: where it is, what it runs, and whether that is elsewhere."""
-    edge = deployment.edge.part
-    rows = [(EDGE, Address(edge.host, edge.port).listening_url, "")]
+    rows = [(EDGE, edge_address(deployment).listening_url, "")]
     rows += [(node.name, _place(node), _members(deployment, node)) for node in deployment.nodes]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines: list[str] = []

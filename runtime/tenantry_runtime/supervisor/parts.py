@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,16 +88,15 @@ def write_parts(
     deployment: Deployment, names: Sequence[str], state: StateDirectory, modules: Modules
 ) -> tuple[Part, ...]:
     """Write the parts' configurations, nodes first."""
-    write = _writer(state)
     parts: list[Part] = []
     for node in _nodes(deployment, names):
         if isinstance(node.address, UnixAddress):
             node.address.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        config = write(node.name, msgspec.json.encode(node_config(node)))
+        config = _written(state, node.name, msgspec.json.encode(node_config(node)))
         parts.append(_part(node.name, modules.node, config, node.part.drain_s))
     if EDGE in names:
-        catalog = write("catalog", catalog_file(deployment))
-        config = write(EDGE, msgspec.json.encode(edge_config(deployment, catalog)))
+        catalog = _written(state, "catalog", catalog_file(deployment))
+        config = _written(state, EDGE, msgspec.json.encode(edge_config(deployment, catalog)))
         parts.append(_part(EDGE, modules.edge, config, deployment.edge.part.grace_s))
     return tuple(parts)
 
@@ -125,10 +124,7 @@ def _check_tls(file: str, key: str, name: str, tls: TlsFiles | None) -> None:
             )
 
 
-def _writer(state: StateDirectory) -> Callable[[str, bytes], Path]:
-    def write(name: str, config: bytes) -> Path:
-        path = state.run / f"{name}.json"
-        path.write_bytes(msgspec.json.format(config))
-        return path
-
-    return write
+def _written(state: StateDirectory, name: str, config: bytes) -> Path:
+    path = state.run / f"{name}.json"
+    path.write_bytes(msgspec.json.format(config))
+    return path

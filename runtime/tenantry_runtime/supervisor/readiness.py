@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+from collections.abc import Awaitable, Callable
 
 import anyio
 import anyio.to_thread
@@ -15,6 +16,18 @@ from .address import Address
 POLL_INTERVAL_S = 0.05
 ANSWER_TIMEOUT_S = 0.5
 """Also the longest that an abandoned question delays the exit after Ctrl-C."""
+
+SLOW_START_S = 15.0
+"""After which a word is due; large checkpoints take minutes."""
+
+
+async def patiently(wait: Callable[[], Awaitable[None]], say_slow: Callable[[], None]) -> None:
+    """Wait for what may be started anew; say once that it takes long."""
+    with anyio.move_on_after(SLOW_START_S) as slowness:
+        await wait()
+    if slowness.cancelled_caught:
+        say_slow()
+        await wait()
 
 
 async def until_ready(address: Address) -> None:

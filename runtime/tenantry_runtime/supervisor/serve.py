@@ -10,22 +10,18 @@ from pathlib import Path
 
 import anyio
 
-from tenantry.credentials import credentials_path
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.deployment import Deployment, Node, load_deployment
 from tenantry_runtime.deployment.plan import EDGE
 from tenantry_runtime.errors import ConfigurationError
 
-from .address import Address
+from .address import edge_address
 from .console import Console, listed
 from .overview import overview
 from .parts import Modules, Part, check_present, chosen_parts, write_parts
-from .readiness import until_node_ready, until_ready
+from .readiness import patiently, until_node_ready, until_ready
 from .state import StateDirectory, claim
 from .supervise import supervise
-
-SLOW_START_S = 15.0
-"""After which a word is due; large checkpoints take minutes."""
 
 
 def serve(
@@ -62,10 +58,6 @@ def serve(
         return 0
 
 
-def edge_address(deployment: Deployment) -> Address:
-    return Address(deployment.edge.part.host, deployment.edge.part.port)
-
-
 @dataclass(frozen=True, slots=True)
 class _Serving:
     deployment: Deployment
@@ -97,13 +89,12 @@ class _Serving:
         return True
 
     async def _announce(self, part: Part, node: Node | None, started_s: float) -> None:
-        with anyio.move_on_after(SLOW_START_S) as slowness:
-            await self._until_ready(node)
-        if slowness.cancelled_caught:
+        def say_slow() -> None:
             log = self.state.log(part.name)
             wait = "loading" if node else "waiting until every model is served"
             self.console.line(f"{part.name} is still {wait}; what it says is in {log}")
-            await self._until_ready(node)
+
+        await patiently(lambda: self._until_ready(node), say_slow)
         took_s = time.monotonic() - started_s
         served = "" if node else ": every model is served"
         self.console.line(f"{part.name} is ready after {took_s:.1f} s{served}")
@@ -115,10 +106,12 @@ class _Serving:
             await until_node_ready(node)
 
     async def _grant(self, account: str) -> bool:
-        # it takes half a second to load, while the parts start
+        # they take half a second to load, while the parts start
+        from tenantry.credentials import credentials_path
+
         from .access import grant_access
 
-        url = f"{edge_address(self.deployment).url}/client/v4"
+        url = edge_address(self.deployment).api_url
         file = credentials_path()
         try:
             await grant_access(

@@ -8,7 +8,7 @@ import sys
 PROGRAM = """
 import sys
 import tenantry_runtime.dev, tenantry_runtime.supervisor
-print(sorted({"grpc", "numpy", "sqlalchemy", "torch"} & set(sys.modules)))
+print(sorted({"grpc", "httpx", "numpy", "sqlalchemy", "torch"} & set(sys.modules)))
 """
 
 

@@ -15,7 +15,7 @@ import pytest
 from support.dev_server import environment
 from support.fake_node import TESTS
 from support.http_peer import an_unused_port
-from support.processes import wait_until_gone
+from support.processes import command_of, wait_until_gone
 from support.supervised import Supervised, a_process
 from tenantry.credentials import load_credentials
 
@@ -149,10 +149,6 @@ async def test_a_part_that_dies_ends_everything_with_its_last_words(tmp_path: Pa
     assert "the step loop was ended by SIGKILL" in said
     for pid in pids:
         await wait_until_gone(pid)
-
-
-def command_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
 def test_a_port_in_use_is_refused_with_the_key_that_helps(tmp_path: Path) -> None:
