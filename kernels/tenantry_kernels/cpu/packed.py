@@ -59,7 +59,6 @@ BLOCKS = "a48c694cab5f2ad57d65017a6aa5e7ed"
 PANEL = 16
 """Outputs that are done for all rows before the next: their weights stay in L1."""
 
-_I8 = ir.IntType(8)
 _HALVES = ir.VectorType(_I16, STEP)
 _WORDS = ir.VectorType(_I32, LANES)
 _INT4_BYTES = STEP // 2

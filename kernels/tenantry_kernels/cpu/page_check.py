@@ -21,15 +21,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from tenantry_kernels.page_check import (
+    BAD_FILL,
+    BAD_INDEX,
+    BAD_OWNER,
+    BAD_TAG,
+    NO_SLOT,
+    PAGE_TOKENS,
+    PUBLIC,
+)
+
 from .compiler import compiled
 
 PAGES, OWNER, START, END, FIRST, SERIAL = range(6)
 
-_TOKENS = np.int64(64)
-_NO_SLOT = np.int64(np.iinfo(np.int64).max)
+_TOKENS, _NO_SLOT = np.int64(PAGE_TOKENS), np.int64(NO_SLOT)
 _OWNER_SHIFT, _OWNER_MASK = np.int64(48), np.int64(0xFFFF)
 _FILL_SHIFT, _FILL_MASK = np.int64(32), np.int64(0xFFFFFFFF)
-_BAD_INDEX, _BAD_TAG, _BAD_OWNER, _BAD_FILL = np.int64(1), np.int64(2), np.int64(4), np.int64(8)
+_BAD_INDEX, _BAD_TAG = np.int64(BAD_INDEX), np.int64(BAD_TAG)
+_BAD_OWNER, _BAD_FILL = np.int64(BAD_OWNER), np.int64(BAD_FILL)
 
 
 @compiled
@@ -47,7 +57,7 @@ def fault_of(tag_P, fill_P, index_N, tag_N, at, num_held, owner, filled, end, fi
         bits = np.int64(0)
         if tag != tag_N[at + page]:
             bits |= _BAD_TAG
-        if holder != owner and holder != 0:
+        if holder != owner and holder != PUBLIC:
             bits |= _BAD_OWNER
         if fill_P[index] != fill:
             bits |= _BAD_FILL

@@ -67,12 +67,8 @@ class CheckedBatch:
     read_len_S: tuple[int, ...]
     """Tokens readable per sequence, those written in this step included; 0 reads nothing."""
     write_slot_T: torch.Tensor
-    """int64 `page * PAGE_TOKENS + offset` for each row; `NO_SLOT` rows are not written."""
+    """int64 `page * PAGE_TOKENS + offset` for each row; `NO_SLOT` rows (`tenantry_kernels.page_check`) are not written."""
     device_len_S: torch.Tensor | None = None
     """int64: `read_len_S` on the device, where ops read it instead of the host's, which is then only
     what the step would read if every sequence passed. None: the host's counts."""
     landing: Landing = field(default_factory=Untracked)
-
-
-NO_SLOT = torch.iinfo(torch.int64).max
-"""A slot that no pool has."""

@@ -1,7 +1,7 @@
-"""A step's way through the check on a device that nothing waits for: `passage.Passage` in kernels.
+"""A step's way through the check on any device, without waiting for it: `passage.Passage` in kernels.
 
-Its appends count what they write (`checked.AppendCount`). All its tensors have shapes that the host
-knows, so a captured step may contain it.
+Where lengths stay on the device, appends count what they write (`checked.AppendCount`). All its
+tensors have shapes that the host knows, so a captured step may contain it.
 
 S sequences, L page-table columns, T rows.
 """
@@ -15,8 +15,9 @@ from tenantry_kernels.page_fill import land_rows
 from tenantry_runtime.core import PAGE_TOKENS
 
 from .checked import AppendCount, CheckedBatch, CountsOnDevice
-from .device_pages import DevicePages
+from .device_pages import DevicePages, send_pages
 from .ops import check_ops
+from .page_batch import PageBatch
 from .passage import NUM_FLAGS, Passage, TagArrays
 
 
@@ -27,9 +28,9 @@ class DevicePassage(Passage, CountsOnDevice):
     fault_S: torch.Tensor
 
     def __init__(self, arrays: TagArrays, pages: DevicePages, num_appends: int) -> None:
-        self._arrays = arrays
+        super().__init__(arrays, num_appends)
         self._pages = pages
-        self._num_appends = self._num_missing = num_appends
+        self._num_appends = num_appends
         self._ops = check_ops(arrays.tag_P.device)
         self._flag_S = pages.serial % NUM_FLAGS
         held_S = arrays.holder_F[self._flag_S] == pages.serial
@@ -45,6 +46,11 @@ class DevicePassage(Passage, CountsOnDevice):
             sink_page=arrays.tag_P.shape[0] - 1,
         )
         self._landed_T = torch.zeros_like(pages.position, dtype=torch.int32)
+
+    @classmethod
+    def of(cls, arrays: TagArrays, pages: PageBatch, num_appends: int) -> DevicePassage:
+        """Of pages that are still on the host."""
+        return cls(arrays, send_pages(pages, arrays.tag_P.device), num_appends)
 
     @property
     def device_len_S(self) -> torch.Tensor:

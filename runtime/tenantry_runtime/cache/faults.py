@@ -24,10 +24,11 @@ from enum import StrEnum
 
 import torch
 
+from tenantry_kernels.page_check import NO_SLOT
 from tenantry_runtime.core import PAGE_TOKENS
 
 from .allocator import PageAllocator
-from .checked import NO_SLOT, CheckedBatch
+from .checked import CheckedBatch
 from .owners import OwnerSlot
 from .page_batch import PageBatch
 from .pages import Lease, PageIndex, PageState

@@ -26,7 +26,7 @@ from tenantry_kernels.gpu import (
 
 from .checked import AppendCount
 from .formats import RowName
-from .ops import CheckOps, DeviceOps, PageOps, wire_as_kept
+from .ops import CheckOps, DeviceOps, PageOps, wire_as_kept, wire_quantised
 
 
 def append(
@@ -88,7 +88,7 @@ PAGE_OPS: Mapping[RowName, PageOps] = {
     "float32": PageOps(
         append=paged_mla.append_rows,
         read=paged_mla.gather_rows,
-        wire={"float32": wire_as_kept, "fp8": lambda p, i: fp8_rows.pack_pages(p[i])},
+        wire={"float32": wire_as_kept, "fp8": wire_quantised},
         digest=page_digest.page_digests,
     ),
     "bf16": PageOps(

@@ -26,7 +26,7 @@ T rows, N heads, C cached values, J index heads, D index values, K positions, P 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, assert_never
 
 import torch
@@ -269,7 +269,8 @@ def wire_as_kept(pool: torch.Tensor, page_P: torch.Tensor) -> torch.Tensor:
     return pool.index_select(0, page_P).flatten(1).view(torch.uint8)
 
 
-def _wire_quantised(pool: torch.Tensor, page_P: torch.Tensor) -> torch.Tensor:
+def wire_quantised(pool: torch.Tensor, page_P: torch.Tensor) -> torch.Tensor:
+    """`Wire` of wider rows in FP8."""
     return fp8_rows.pack_pages(pool.index_select(0, page_P))
 
 
@@ -284,7 +285,7 @@ _CPU_OPS: Mapping[RowName, PageOps] = {
         decode=cpu.decode_attention,
         scores=cpu.index_scores,
         step=DecodeStep.run,
-        wire={"float32": wire_as_kept, "fp8": _wire_quantised},
+        wire={"float32": wire_as_kept, "fp8": wire_quantised},
         digest=_digest,
     ),
     "bf16": PageOps(
@@ -293,7 +294,7 @@ _CPU_OPS: Mapping[RowName, PageOps] = {
         decode=cpu.decode_attention,
         scores=cpu.index_scores,
         step=DecodeStep.run,
-        wire={"bf16": wire_as_kept, "fp8": _wire_quantised},
+        wire={"bf16": wire_as_kept, "fp8": wire_quantised},
         digest=_digest,
     ),
     "fp8": PageOps(
@@ -307,20 +308,16 @@ _CPU_OPS: Mapping[RowName, PageOps] = {
     ),
 }
 
+_TORCH_ROW_OPS = RowOps(
+    decode=paged_mla.decode_attention,
+    chunk=paged_mla.prefill_attention,
+    scores=sparse_index.index_scores,
+    scores_batch=sparse_index.index_scores_batch,
+)
+
 _ROW_OPS: Mapping[DeviceName, RowOps] = {
-    "cpu": RowOps(
-        decode=paged_mla.decode_attention,
-        chunk=paged_mla.prefill_attention,
-        compiled_chunk=cpu.chunk_attention,
-        scores=sparse_index.index_scores,
-        scores_batch=sparse_index.index_scores_batch,
-    ),
-    "cuda": RowOps(
-        decode=paged_mla.decode_attention,
-        chunk=paged_mla.prefill_attention,
-        scores=sparse_index.index_scores,
-        scores_batch=sparse_index.index_scores_batch,
-    ),
+    "cpu": replace(_TORCH_ROW_OPS, compiled_chunk=cpu.chunk_attention),
+    "cuda": _TORCH_ROW_OPS,
 }
 
 

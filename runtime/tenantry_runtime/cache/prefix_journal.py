@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class PrefixJournal:
 
 
 def _taken(keys: dict[int, None], max_keys: int) -> list[int]:
-    taken = [key for key, _ in zip(keys, range(max_keys), strict=False)]
+    taken = list(islice(keys, max_keys))
     for key in taken:
         del keys[key]
     return taken

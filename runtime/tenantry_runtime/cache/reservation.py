@@ -52,20 +52,26 @@ class Reservation:
         """Accept no more; pages of a lease that has been released meanwhile are free from here on."""
         self.lease.pool.close_handoff(self.handoff)
 
+    def refusal(self, page: PushedPage) -> str | None:
+        """Return why a page may not be written, None if it may."""
+        if page.handoff != self.handoff or not self.is_open:
+            return f"page {page.logical_page} came after its hand-off ended"
+        if not self.first_page <= page.logical_page < len(self.lease):
+            return f"page {page.logical_page} is not reserved"
+        if page.ref != self.lease.ref(page.logical_page):
+            return f"page {page.logical_page} is not the reserved one"
+        if not 0 < page.num_tokens <= PAGE_TOKENS:
+            return f"page {page.logical_page} has {page.num_tokens} tokens"
+        return None
+
     def accept(self, pushed: Sequence[PushedPage]) -> PageBatch:
         """Return the writes of these pages, still to be checked.
 
         Raises `CacheIntegrityError` for a page that is late or not as it was reserved.
         """
         for page in pushed:
-            if page.handoff != self.handoff or not self.is_open:
-                raise CacheIntegrityError(f"page {page.logical_page} came after its hand-off ended")
-            if not self.first_page <= page.logical_page < len(self.lease):
-                raise CacheIntegrityError(f"page {page.logical_page} is not reserved")
-            if page.ref != self.lease.ref(page.logical_page):
-                raise CacheIntegrityError(f"page {page.logical_page} is not the reserved one")
-            if not 0 < page.num_tokens <= PAGE_TOKENS:
-                raise CacheIntegrityError(f"page {page.logical_page} has {page.num_tokens} tokens")
+            if refusal := self.refusal(page):
+                raise CacheIntegrityError(refusal)
         start_S = [page.logical_page * PAGE_TOKENS for page in pushed]
         return PageBatch(
             leases_S=(self.lease,) * len(pushed),

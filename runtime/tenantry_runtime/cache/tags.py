@@ -20,17 +20,12 @@ from .device_pages import DevicePages, send_pages
 from .device_passage import DevicePassage, unchecked
 from .page_batch import PageBatch
 from .pages import Lease, PageIndex, PageRef, Tag
-from .passage import CompiledPassage, Passage, TagArrays, TorchPassage
+from .passage import CompiledPassage, MakePassage, Passage, TagArrays
 from .positions import positions
 
 
 class Tracker(Protocol):
     """Knows which tag each page has on the device."""
-
-    @property
-    def is_checking(self) -> bool:
-        """Whether a batch that does not agree with the tags is kept off the pages."""
-        ...
 
     def stamp(self, refs: Sequence[PageRef]) -> None:
         """Record fresh tags, before any step that uses the pages, and the nobody tag of freed ones."""
@@ -67,8 +62,6 @@ class DeviceTracker(Tracker, Protocol):
 
 class NoTags:
     """Checks nothing, for a deployment that turns the check off."""
-
-    is_checking = False
 
     def __init__(self, device: str = "cpu", *, has_device_lengths: bool = False) -> None:
         self._device = device
@@ -111,8 +104,6 @@ class NoTags:
 class PageTags:
     """Compares every page that a step touches with its tag, its owner and its fill, on the device."""
 
-    is_checking = True
-
     def __init__(
         self,
         num_pages: int,
@@ -129,7 +120,7 @@ class PageTags:
         self.arrays = TagArrays.allocate(num_pages, device=device)
         self.num_appends = num_appends
         self._has_device_lengths = has_device_lengths
-        self._passage: type[Passage] = TorchPassage
+        self._passage: MakePassage = DevicePassage.of
         if HAS_COMPILER and torch.device(device).type == "cpu" and not has_device_lengths:
             self._passage = CompiledPassage
             # compiled or loaded now, not in the first request

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .formats import CacheName
 from .owners import OwnerSlot
 from .page_batch import PageBatch
 from .pages import Lease, Tag
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,14 @@ class ArrivedPage:
     data: memoryview
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrivals:
+    """Pages as they came, and their bytes in memory of the cache's device."""
+
+    pages: Sequence[ArrivedPage]
+    data_SB: torch.Tensor
+
+
 class Outcome(NamedTuple):
     """What became of a page that came."""
 
@@ -70,8 +81,10 @@ class PageWire(Protocol):
 
     def bind(self, digest: int, handoff: int, logical_page: int, tag: Tag) -> int: ...
 
-    def verify(self, arrived: Sequence[ArrivedPage]) -> list[bool]: ...
+    def load(self, arrived: Sequence[ArrivedPage]) -> Arrivals: ...
 
-    def from_wire(self, writes: PageBatch, arrived: Sequence[ArrivedPage]) -> list[Outcome]: ...
+    def verify(self, arrivals: Arrivals) -> list[bool]: ...
+
+    def from_wire(self, writes: PageBatch, arrivals: Arrivals) -> list[Outcome]: ...
 
     def fault(self, lease: Lease, owner: OwnerSlot, num_tokens: int) -> int: ...

@@ -24,6 +24,7 @@ from itertools import accumulate
 import torch
 
 from tenantry_kernels.choice import HAS_COMPILER, is_compiled
+from tenantry_kernels.fp8_rows import page_scales, page_values, page_width
 from tenantry_kernels.page_digest import bind, page_digests
 from tenantry_runtime.core import PAGE_TOKENS
 
@@ -35,7 +36,7 @@ from .page_batch import PageBatch
 from .paged import PagedCache
 from .pages import Lease, Tag
 from .tags import Tracker
-from .wire import ArrivedPage, Departure, Outcome, WirePage
+from .wire import Arrivals, ArrivedPage, Departure, Outcome, WirePage
 
 if HAS_COMPILER:
     from tenantry_kernels.cpu import page_digest as compiled
@@ -56,7 +57,7 @@ class _Store:
     def width(self) -> int:
         """Values of a row."""
         if self.rows.has_scale:
-            return self.pool.shape[1] // PAGE_TOKENS - (self.rows.row_bytes(1) - 1)
+            return page_width(self.pool.shape[-1])
         return self.pool.shape[-1]
 
     def wire_rows(self, target: CacheFormat) -> RowFormat:
@@ -133,21 +134,27 @@ class WirePages:
         return bind(digest, handoff, logical_page, LAYER_GROUP, tag)
 
     @torch.inference_mode()
-    def verify(self, arrived: Sequence[ArrivedPage]) -> list[bool]:
+    def load(self, arrived: Sequence[ArrivedPage]) -> Arrivals:
+        """Bring the bytes of pages, at least one, to the cache's device."""
+        # copied: the bytes are somebody else's memory, and may be read-only
+        data = bytearray().join([page.data for page in arrived])
+        data_SB = torch.frombuffer(data, dtype=torch.uint8).view(len(arrived), -1)
+        return Arrivals(arrived, data_SB.to(self._device, non_blocking=True))
+
+    @torch.inference_mode()
+    def verify(self, arrivals: Arrivals) -> list[bool]:
         """Return of each page whether its bytes are what its sender made of that page and tag."""
-        digests = _digests(self._stacked(arrived)) if arrived else []
         return [
             page.digest == self.bind(digest, page.handoff, page.logical_page, page.tag)
-            for page, digest in zip(arrived, digests, strict=True)
+            for page, digest in zip(arrivals.pages, _digests(arrivals.data_SB), strict=True)
         ]
 
     @torch.inference_mode()
-    def from_wire(self, writes: PageBatch, arrived: Sequence[ArrivedPage]) -> list[Outcome]:
+    def from_wire(self, writes: PageBatch, arrivals: Arrivals) -> list[Outcome]:
         """Write verified pages where `Reservation.accept` lets them; return what the check says of each."""
-        data_SB = self._stacked(arrived)
         checked = self._tracker.check(writes)
         page_S = self._written_pages(checked, writes)
-        for store, part_SB in self._split(data_SB):
+        for store, part_SB in self._split(arrivals.data_SB):
             # in words: five times as fast as in bytes
             store.pool.flatten(1).view(torch.int64).index_copy_(
                 0, page_S, part_SB.view(torch.int64)
@@ -178,12 +185,6 @@ class WirePages:
 
     def _wire(self, store: _Store, target: CacheFormat) -> Wire | None:
         return page_ops(store.rows, self._device).wire.get(store.wire_rows(target).name)
-
-    def _stacked(self, arrived: Sequence[ArrivedPage]) -> torch.Tensor:
-        # copied: the bytes are somebody else's memory, and may be read-only
-        data = bytearray().join([page.data for page in arrived])
-        data_SB = torch.frombuffer(data, dtype=torch.uint8).view(len(arrived), -1)
-        return data_SB.to(self._device, non_blocking=True)
 
     def _written_pages(self, checked: CheckedBatch, writes: PageBatch) -> torch.Tensor:
         """Return the page of each push; the sink of one that did not pass."""
@@ -221,8 +222,8 @@ def _clear(page_PB: torch.Tensor, rows: RowFormat, num_tokens: int) -> None:
     if not used:
         return
     last_B = page_PB[-1]
-    scales = PAGE_TOKENS * (rows.row_bytes(1) - rows.value_bytes)
-    values = last_B[: len(last_B) - scales].view(PAGE_TOKENS, -1)
-    values[used:] = 0
-    if scales:
-        last_B[len(last_B) - scales :].view(PAGE_TOKENS, -1)[used:] = 0
+    if rows.has_scale:
+        page_values(last_B).view(torch.uint8)[used:] = 0
+        page_scales(last_B)[used:] = 0
+    else:
+        last_B.view(PAGE_TOKENS, -1)[used:] = 0

@@ -266,8 +266,12 @@ def _tracker(
 ) -> Tracker:
     if not config.check_pages:
         return NoTags(config.device, has_device_lengths=reads_on_device)
-    make = partial(parts.tracker, num_pages, num_appends=num_appends, device=config.device)
-    return make(has_device_lengths=True) if reads_on_device else make()
+    return parts.tracker(
+        num_pages,
+        num_appends=num_appends,
+        device=config.device,
+        has_device_lengths=reads_on_device,
+    )
 
 
 def _spec(

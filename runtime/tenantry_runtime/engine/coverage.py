@@ -69,30 +69,33 @@ def find_coverage(
 ) -> Coverage:
     """Try all that members do with pages; none may be in use, and all are zero afterwards."""
     probes = {phase: _probe(decoder, cache, make_tracker, phase) for phase in phases}
-    handed: dict[Phase, dict[str, bool]] = {
-        "prefill": {
-            "prefix reuse": _refuses_another_owner(make_tracker),
-            "prefix insertion": _refuses_a_full_page(make_tracker),
-            "eviction": _refuses_a_freed_page(make_tracker),
-            "lost append": _refuses_a_lost_append(make_tracker),
-            "hand-off read": _sends_nothing_of_a_foreign_page(cache, make_tracker),
-        },
-        "decode": {
-            "hand-off": _refuses_a_foreign_push(make_tracker)
-            and _keeps_a_page_from_a_push(cache, make_tracker),
-            "lost append": _refuses_a_lost_append(make_tracker),
-        },
-    }
     device = device_kind(cache.device)
     return {
         phase: (
             *_op_rows(cache, phase, probe),
             *(
                 OpCoverage(op=op, format=cache.cache_format.latent.name, device=device, is_on=is_on)
-                for op, is_on in handed[phase].items()
+                for op, is_on in _passed_on(cache, make_tracker, phase).items()
             ),
         )
         for phase, probe in probes.items()
+    }
+
+
+def _passed_on(cache: PagedCache, make_tracker: MakeTracker, phase: Phase) -> dict[str, bool]:
+    """Try what hands pages on, by its name in the table."""
+    if phase == "decode":
+        return {
+            "hand-off": _refuses_a_foreign_push(make_tracker)
+            and _keeps_a_page_from_a_push(cache, make_tracker),
+            "lost append": _refuses_a_lost_append(make_tracker),
+        }
+    return {
+        "prefix reuse": _refuses_another_owner(make_tracker),
+        "prefix insertion": _refuses_a_full_page(make_tracker),
+        "eviction": _refuses_a_freed_page(make_tracker),
+        "lost append": _refuses_a_lost_append(make_tracker),
+        "hand-off read": _sends_nothing_of_a_foreign_page(cache, make_tracker),
     }
 
 
@@ -246,17 +249,17 @@ def _keeps_a_page_from_a_push(cache: PagedCache, make_tracker: MakeTracker) -> b
     ref = reservation.lease.ref(0)
     wire = WirePages(cache, tracker)
     data = memoryview(b"\xff" * wire.page_bytes)
-    arrived = [ArrivedPage(reservation.handoff.number, 0, ref.tag, 0, data)]
+    arrivals = wire.load([ArrivedPage(reservation.handoff.number, 0, ref.tag, 0, data)])
     pushed = PushedPage(
         handoff=reservation.handoff, logical_page=0, ref=ref, num_tokens=PAGE_TOKENS
     )
     tracker.stamp([PageRef(ref.index, Tag(ref.tag + 1))])
-    [outcome] = wire.from_wire(reservation.accept([pushed]), arrived)
+    [outcome] = wire.from_wire(reservation.accept([pushed]), arrivals)
     memory = [*cache.latent_N, *cache.index_keys.values()]
     is_kept = not any(bool(each[ref.index].view(torch.uint8).any()) for each in memory)
     for each in memory:
         each[ref.index] = 0
-    return is_kept and not outcome.is_ok and wire.verify(arrived) == [False]
+    return is_kept and not outcome.is_ok and wire.verify(arrivals) == [False]
 
 
 def _name_of(cache_format: CacheFormat) -> CacheName:

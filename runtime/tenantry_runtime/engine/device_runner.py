@@ -46,8 +46,8 @@ from .device_sampler import (
     write_sampling,
 )
 from .plan import Entry, StepPlan, StepResult
-from .runner import CacheT, Decoder
-from .sampler import SamplerState
+from .runner import CacheT, Decoder, sampling_of
+from .sequence import pages_for
 
 # of rows: padding at most doubles a step, and beyond 16 costs less than half of one
 _ROW_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -84,10 +84,7 @@ class DeviceHandle:
         self._num_rows = num_sampled
         self.tokens_R = outcome[:num_sampled]
         """On the device."""
-        self._rows = {
-            id(entry.sequence): row
-            for row, entry in enumerate(entry for entry in plan.entries if entry.wants_token)
-        }
+        self._rows = {id(entry.sequence): row for row, entry in enumerate(plan.wanting)}
         self._arrived: torch.cuda.Event | None = None
         if torch.cuda.is_available():
             self._host = torch.empty_like(outcome, device="cpu", pin_memory=True)
@@ -145,10 +142,9 @@ class DeviceRunner(Generic[CacheT]):
         self._tracker = tracker
         self._device = torch.device(device)
         self._num_tokens = min(vocab_limit or decoder.config.vocab_size, decoder.config.vocab_size)
-        self._columns = -(-decoder.config.context_tokens // PAGE_TOKENS)
         self._has_graphs = has_graphs
         self._row_buckets = _up_to(_ROW_BUCKETS, max_batch)
-        self._column_buckets = _up_to(_COLUMN_BUCKETS, self._columns)
+        self._column_buckets = _up_to(_COLUMN_BUCKETS, pages_for(decoder.config.context_tokens))
         # a step of decoding and the chunks before it may be on their way
         self._steps: GraphSteps[Bucket] = GraphSteps(
             self._compute_bucket, device=self._device, max_tokens=4 * max_batch
@@ -168,12 +164,19 @@ class DeviceRunner(Generic[CacheT]):
         `earlier`: launched steps that have not been collected. The last token of a sequence that one
         of them samples for is taken from there, whatever the entry says of it.
         """
-        pages = _pages(plan)
-        samplings_R = [e.sequence.submit.sampling for e in plan.entries if e.wants_token]
-        bucket = self._bucket(plan, pages, kind_for(samplings_R))
-        form = _padded_form(bucket) if bucket is not None else _exact_form(plan, pages)
+        pages = plan.pages()
+        samplings_R, states_R = sampling_of(plan)
+        kind = kind_for(samplings_R)
+        bucket = self._bucket(plan, pages, kind)
+        if bucket is not None:
+            form = _padded_form(bucket)
+        else:
+            form = _exact_form(plan, pages, len(samplings_R), kind)
         words = form.layout.host()
-        self._write(form.layout.fields(words), plan, pages, earlier)
+        fields = form.layout.fields(words)
+        write_pages(fields, pages)
+        _write_rows(fields, plan.entries, earlier)
+        write_sampling(fields, samplings_R, states_R, self._num_tokens)
         tokens = [handle.tokens_R for handle in earlier]
         if bucket is not None:
             self._prepare(bucket)
@@ -205,28 +208,6 @@ class DeviceRunner(Generic[CacheT]):
         _write_rows(fields, (), ())
         write_sampling(fields, (), (), self._num_tokens)
         self._steps.prepare(bucket, torch.from_numpy(words))
-
-    def _write(
-        self,
-        fields: Mapping[str, NDArray[np.int64]],
-        plan: StepPlan,
-        pages: PageBatch,
-        earlier: Sequence[DeviceHandle],
-    ) -> None:
-        write_pages(fields, pages)
-        _write_rows(fields, plan.entries, earlier)
-        wanting = [entry for entry in plan.entries if entry.wants_token]
-        write_sampling(
-            fields,
-            [entry.sequence.submit.sampling for entry in wanting],
-            [
-                SamplerState(
-                    entry.sequence.submit.sampling.seed, entry.start + len(entry.token_ids)
-                )
-                for entry in wanting
-            ],
-            self._num_tokens,
-        )
 
     def _compute_bucket(
         self, bucket: Bucket, words_W: torch.Tensor, tokens_P: torch.Tensor
@@ -261,15 +242,6 @@ class DeviceRunner(Generic[CacheT]):
         return torch.cat([*parts, self._tracker.settle(checked)])
 
 
-def _pages(plan: StepPlan) -> PageBatch:
-    return PageBatch(
-        leases_S=[entry.sequence.held.lease for entry in plan.entries],
-        owner_S=[entry.sequence.held.owner for entry in plan.entries],
-        start_S=[entry.start for entry in plan.entries],
-        read_len_S=[entry.start + len(entry.token_ids) for entry in plan.entries],
-    )
-
-
 def _shapes(
     num_sequences: int, num_columns: int, num_rows: int, num_sampled: int
 ) -> dict[str, tuple[int, ...]]:
@@ -294,15 +266,14 @@ def _padded_form(bucket: Bucket) -> _Form:
     )
 
 
-def _exact_form(plan: StepPlan, pages: PageBatch) -> _Form:
-    wanting = [entry for entry in plan.entries if entry.wants_token]
-    shapes = _shapes(len(plan.entries), num_touched(pages), plan.num_tokens, len(wanting))
+def _exact_form(plan: StepPlan, pages: PageBatch, num_sampled: int, kind: SamplingKind) -> _Form:
+    shapes = _shapes(len(plan.entries), num_touched(pages), plan.num_tokens, num_sampled)
     return _Form(
         layout=Layout.of(shapes),
         cu_len=(0, *accumulate(len(entry.token_ids) for entry in plan.entries)),
         read_len_S=tuple(pages.read_len_S),
-        kind=kind_for([entry.sequence.submit.sampling for entry in wanting]),
-        wants_tokens=bool(wanting),
+        kind=kind,
+        wants_tokens=num_sampled > 0,
     )
 
 

@@ -11,8 +11,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import deque
 from typing import Literal
 
 from tenantry_runtime.cache.fault_word import disagreement, logical_page
@@ -39,25 +38,18 @@ class IncidentLog:
         self._limit = limit
         self._kept: deque[Incident] = deque(maxlen=MAX_KEPT)
         self._times_s: deque[float] = deque(maxlen=limit)
-        self._num_by_op: Counter[str] = Counter()
+        self.num_incidents = 0
+        """Since the start."""
 
     @property
     def kept(self) -> tuple[Incident, ...]:
         """The latest, oldest first."""
         return tuple(self._kept)
 
-    @property
-    def num_incidents(self) -> int:
-        return self._num_by_op.total()
-
-    @property
-    def num_by_op(self) -> Mapping[str, int]:
-        return dict(self._num_by_op)
-
     def add(self, incident: Incident) -> None:
         self._kept.append(incident)
         self._times_s.append(incident.time_s)
-        self._num_by_op[incident.op] += 1
+        self.num_incidents += 1
         _log.error("cache integrity: %s", incident)
 
     def are_too_many(self, now_s: float) -> bool:

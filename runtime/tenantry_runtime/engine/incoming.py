@@ -22,7 +22,6 @@ from tenantry_runtime.cache.pages import HandoffId, PageIndex, PageRef, Tag
 from tenantry_runtime.cache.reservation import PushedPage
 from tenantry_runtime.cache.wire import ArrivedPage
 from tenantry_runtime.core import PAGE_TOKENS
-from tenantry_runtime.errors import CacheIntegrityError
 from tenantry_runtime.pool.messages import PageHeader
 from tenantry_runtime.pool.page_port import EndCame, PageCame, PagePort, SourceLost
 
@@ -142,13 +141,13 @@ class Incoming:
         pages: list[PageCame],
         now_s: float,
     ) -> None:
-        arrived = [_arrived(page) for page in pages]
-        for page, is_verified in zip(pages, lane.wire.verify(arrived), strict=True):
+        arrivals = lane.wire.load([_arrived(page) for page in pages])
+        for page, is_verified in zip(pages, lane.wire.verify(arrivals), strict=True):
             if not is_verified:
                 self._distrust(lane, sequence, page.header, "digest", now_s=now_s)
                 return
         writes = reception.reservation.accept([_pushed(page.header) for page in pages])
-        for page, outcome in zip(pages, lane.wire.from_wire(writes, arrived), strict=True):
+        for page, outcome in zip(pages, lane.wire.from_wire(writes, arrivals), strict=True):
             if not outcome.is_ok:
                 self._distrust_page(lane, sequence, outcome.fault, now_s)
                 return
@@ -174,9 +173,7 @@ class Incoming:
         seen = set(reception.written)
         for page in pages:
             header = page.header
-            try:
-                reception.reservation.accept([_pushed(header)])
-            except CacheIntegrityError:
+            if reception.reservation.refusal(_pushed(header)):
                 return header, "tag"
             missing = sequence.num_prompt - header.logical_page * PAGE_TOKENS
             if header.logical_page in seen or header.num_tokens != min(missing, PAGE_TOKENS):

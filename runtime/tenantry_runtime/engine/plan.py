@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
+from tenantry_runtime.cache.page_batch import PageBatch
 from tenantry_runtime.cache.pages import StepNumber
 from tenantry_runtime.core import Phase
 
@@ -22,6 +23,11 @@ class Entry:
     wants_token: bool
     """Whether to sample what follows the last of them."""
 
+    @property
+    def end(self) -> int:
+        """The position that follows the last of them."""
+        return self.start + len(self.token_ids)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
@@ -35,6 +41,20 @@ class StepPlan:
     @property
     def num_tokens(self) -> int:
         return sum(len(entry.token_ids) for entry in self.entries)
+
+    @property
+    def wanting(self) -> tuple[Entry, ...]:
+        """Those that want a token, in their order."""
+        return tuple(entry for entry in self.entries if entry.wants_token)
+
+    def pages(self) -> PageBatch:
+        """Return the pages that the entries read and write."""
+        return PageBatch(
+            leases_S=[entry.sequence.held.lease for entry in self.entries],
+            owner_S=[entry.sequence.held.owner for entry in self.entries],
+            start_S=[entry.start for entry in self.entries],
+            read_len_S=[entry.end for entry in self.entries],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.cache.page_batch import PageBatch
 from tenantry_runtime.cache.positions import positions
 from tenantry_runtime.cache.tags import Tracker
+from tenantry_runtime.core import Sampling
 from tenantry_runtime.models.batch import ForwardBatch
 
 from .plan import StepPlan, StepResult
@@ -100,24 +101,16 @@ class Runner(Generic[CacheT]):
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> StepHandle:
         """Start the step; on a GPU it may still run when this returns."""
-        start_S = [entry.start for entry in plan.entries]
-        end_S = [entry.start + len(entry.token_ids) for entry in plan.entries]
-        checked = self._tracker.check(
-            PageBatch(
-                leases_S=[entry.sequence.held.lease for entry in plan.entries],
-                owner_S=[entry.sequence.held.owner for entry in plan.entries],
-                start_S=start_S,
-                read_len_S=end_S,
-            )
-        )
-        batch = self._forward_batch(plan, start_S, end_S)
+        pages = plan.pages()
+        checked = self._tracker.check(pages)
+        batch = self._forward_batch(plan, pages)
         hidden_RH = self._decoder.forward(batch, checked, self._cache)
         sampled = self._sample(plan, hidden_RH)
         ok_S = self._tracker.confirm(checked)
         return StepHandle(plan, sampled, ok_S, self._tracker, checked)
 
-    def _forward_batch(self, plan: StepPlan, start_S: list[int], end_S: list[int]) -> ForwardBatch:
-        _, position_T = positions(start_S, end_S)
+    def _forward_batch(self, plan: StepPlan, pages: PageBatch) -> ForwardBatch:
+        _, position_T = positions(pages.start_S, pages.read_len_S)
         token_id_T = list(chain.from_iterable(entry.token_ids for entry in plan.entries))
         cu_len = (0, *accumulate(len(entry.token_ids) for entry in plan.entries))
         last_rows = [
@@ -133,13 +126,18 @@ class Runner(Generic[CacheT]):
         )
 
     def _sample(self, plan: StepPlan, hidden_RH: torch.Tensor) -> Sampled | None:
-        wanting = [entry for entry in plan.entries if entry.wants_token]
-        if not wanting:
+        samplings_R, states_R = sampling_of(plan)
+        if not samplings_R:
             return None
-        samplings_R = [entry.sequence.submit.sampling for entry in wanting]
-        states_R = [
-            SamplerState(sampling.seed, entry.start + len(entry.token_ids))
-            for entry, sampling in zip(wanting, samplings_R, strict=True)
-        ]
         logits_RV = self._decoder.logits(hidden_RH)
         return sample(logits_RV, samplings_R, states_R, vocab_limit=self._vocab_limit)
+
+
+def sampling_of(plan: StepPlan) -> tuple[list[Sampling], list[SamplerState]]:
+    """Return how the tokens that a step wants are drawn, and where their noise stands."""
+    samplings_R, states_R = [], []
+    for entry in plan.wanting:
+        sampling = entry.sequence.submit.sampling
+        samplings_R.append(sampling)
+        states_R.append(SamplerState(sampling.seed, entry.end))
+    return samplings_R, states_R

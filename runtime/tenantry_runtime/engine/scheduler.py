@@ -141,8 +141,7 @@ class Scheduler:
         if num_waiting >= self._limits.max_waiting and not is_again:
             raise CapacityExceeded
         self._live[sequence.request_id] = sequence
-        line = self._arrivals if sequence.submit.part == "decode" else self._backlog
-        line.append(sequence)
+        self._line_of(sequence).append(sequence)
         self._policy.enter(sequence.tenant)
 
     def cancel(self, request_id: str) -> bool:
@@ -383,8 +382,11 @@ class Scheduler:
             short is not None
             and isinstance(short.state, Waiting)
             and short.arrival < sequence.arrival
-            and (short.submit.part == "decode") != (sequence.submit.part == "decode")
+            and self._line_of(short) is not self._line_of(sequence)
         )
+
+    def _line_of(self, sequence: Sequence) -> Backlog:
+        return self._arrivals if sequence.submit.part == "decode" else self._backlog
 
     def _finds(self, num_pages: int) -> bool:
         """Return whether so many pages are free, or can be made so."""
@@ -449,8 +451,7 @@ class Scheduler:
         del self._live[sequence.request_id]
         self._admitted.pop(sequence.request_id, None)
         self._running.pop(sequence.request_id, None)
-        line = self._arrivals if sequence.submit.part == "decode" else self._backlog
-        line.remove(sequence)
+        self._line_of(sequence).remove(sequence)
         if isinstance(state := sequence.state, Receiving):
             self._receiving.pop(state.reception.reservation.handoff.number, None)
         self._policy.leave(sequence.tenant)

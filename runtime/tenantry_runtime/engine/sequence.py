@@ -179,20 +179,20 @@ class Sequence:
     @property
     def num_growth_pages(self) -> int:
         """Pages that its longest possible answer needs beyond those it holds."""
-        if self.submit.part == "prefill":
-            return 0
-        # the last token is never written
-        num_tokens = self.num_prompt + self.submit.max_tokens - 1
-        return max(pages_for(num_tokens) - len(self.held.lease), 0)
+        return max(self._num_pages_at_most - len(self.held.lease), 0)
 
     @property
     def may_grow(self) -> bool:
         """Whether its longest possible answer needs more pages than its tokens so far."""
+        return self._num_pages_at_most > pages_for(len(self.tokens))
+
+    @property
+    def _num_pages_at_most(self) -> int:
+        """Pages that its longest possible answer needs; in part prefill it is given elsewhere."""
         if self.submit.part == "prefill":
-            return False
+            return 0
         # the last token is never written
-        num_tokens = self.num_prompt + self.submit.max_tokens - 1
-        return pages_for(num_tokens) > pages_for(len(self.tokens))
+        return pages_for(self.num_prompt + self.submit.max_tokens - 1)
 
     def find_prefix(self, prefixes: PrefixTrees) -> None:
         """Hold the pages that its tokens begin with, as far as they are known; it lacks the others."""

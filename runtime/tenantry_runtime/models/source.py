@@ -108,15 +108,25 @@ class CheckpointSource:
 
     def _matrix(self, name: str, out_dim: int, in_dim: int) -> torch.Tensor:
         """Return matrix `name` [out, in], whatever format it is stored in."""
+        match self._read_matrix(name, out_dim, in_dim):
+            case Int4Matrix() as int4:
+                wide = dequantize_int4(int4)
+            case Fp8Matrix() as fp8:
+                wide = dequantize_fp8(fp8)
+            case dense:
+                wide = dense
+        return wide.to(dtype=self._dtype, device=self._device)
+
+    def _read_matrix(
+        self, name: str, out_dim: int, in_dim: int
+    ) -> Int4Matrix | Fp8Matrix | torch.Tensor:
         full = f"{self._prefix}{name}.weight"
         # what is there decides, not the configuration: its ignore list does not name everything
         if f"{full}_packed" in self._checkpoint:
-            wide = dequantize_int4(self._read_int4(full, out_dim, in_dim))
-        elif f"{full}_scale_inv" in self._checkpoint:
-            wide = dequantize_fp8(self._read_fp8(full, out_dim, in_dim))
-        else:
-            wide = self._read_dense(full, (out_dim, in_dim))
-        return wide.to(dtype=self._dtype, device=self._device)
+            return self._read_int4(full, out_dim, in_dim)
+        if f"{full}_scale_inv" in self._checkpoint:
+            return self._read_fp8(full, out_dim, in_dim)
+        return self._read_dense(full, (out_dim, in_dim))
 
     def _read_dense(self, full: str, shape: tuple[int, ...]) -> torch.Tensor:
         tensor = self._checkpoint.read(full, shape)

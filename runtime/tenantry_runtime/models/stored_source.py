@@ -80,19 +80,17 @@ class StoredSource(CheckpointSource):
         return Cut.of_columns(matrix, self._shard.span(width, "columns"))
 
     def _stored(self, name: str, out_dim: int, in_dim: int) -> StoredMatrix:
-        full = f"{self._prefix}{name}.weight"
-        if f"{full}_packed" in self._checkpoint:
-            packed, scale = self._read_int4(full, out_dim, in_dim)
-            # BF16 in released files; float32 holds any other
-            scale = scale if scale.dtype == torch.bfloat16 else scale.float()
-            return StoredInt4(Int4Matrix(packed.to(self._device), scale.to(self._device)))
-        if f"{full}_scale_inv" in self._checkpoint:
-            weight, scale_inv = self._read_fp8(full, out_dim, in_dim)
-            scale_inv = scale_inv.to(device=self._device, dtype=torch.float32)
-            return StoredFp8(Fp8Matrix(weight.to(self._device), scale_inv))
-        wide = self._read_dense(full, (out_dim, in_dim))
-        dtype = wide.dtype if self._keeps(wide.dtype) else self._dtype
-        return StoredDense(wide.to(device=self._device, dtype=dtype))
+        match self._read_matrix(name, out_dim, in_dim):
+            case Int4Matrix(packed, scale):
+                # BF16 in released files; float32 holds any other
+                scale = scale if scale.dtype == torch.bfloat16 else scale.float()
+                return StoredInt4(Int4Matrix(packed.to(self._device), scale.to(self._device)))
+            case Fp8Matrix(weight, scale_inv):
+                scale_inv = scale_inv.to(device=self._device, dtype=torch.float32)
+                return StoredFp8(Fp8Matrix(weight.to(self._device), scale_inv))
+            case dense:
+                dtype = dense.dtype if self._keeps(dense.dtype) else self._dtype
+                return StoredDense(dense.to(device=self._device, dtype=dtype))
 
     def _keeps(self, dtype: torch.dtype | None) -> bool:
         # what the compiled products read

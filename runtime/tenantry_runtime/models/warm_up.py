@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tenantry_runtime.cache.checked import NO_SLOT, CheckedBatch
+from tenantry_kernels.page_check import NO_SLOT
+from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.core import PAGE_TOKENS
 

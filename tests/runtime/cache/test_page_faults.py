@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from support.page_words import Request, a_prompt
 from support.page_world import OPS, TENANTS, World, act
+from tenantry_runtime.cache.device_passage import DevicePassage
 from tenantry_runtime.cache.faults import FaultKind
-from tenantry_runtime.cache.passage import CompiledPassage, Passage, TorchPassage
+from tenantry_runtime.cache.passage import CompiledPassage, MakePassage
 
 SEEDS = st.integers(0, 2**32 - 1)
 WHERE = {
@@ -140,8 +141,8 @@ def test_a_check_that_one_op_goes_without_is_missed(op: str) -> None:
                 act(world)
 
 
-@pytest.mark.parametrize("passage", [CompiledPassage, TorchPassage])
-def test_compiled_loops_and_torch_catch_the_same(passage: type[Passage]) -> None:
+@pytest.mark.parametrize("passage", [CompiledPassage, DevicePassage.of])
+def test_compiled_loops_and_torch_catch_the_same(passage: MakePassage) -> None:
     world = World(3, passage=passage)
     for _ in range(300):
         act(world)

@@ -7,13 +7,15 @@ import torch
 from hypothesis import given, strategies as st
 
 from tenantry_kernels import page_check
+from tenantry_kernels.page_check import NO_SLOT
 from tenantry_runtime.cache.allocator import PageAllocator
-from tenantry_runtime.cache.checked import NO_SLOT, CheckedBatch
+from tenantry_runtime.cache.checked import CheckedBatch
+from tenantry_runtime.cache.device_passage import DevicePassage
 from tenantry_runtime.cache.fault_word import Disagreement, disagreement, logical_page
 from tenantry_runtime.cache.owners import PUBLIC, OwnerSlot
 from tenantry_runtime.cache.page_batch import PageBatch
 from tenantry_runtime.cache.pages import Lease, PageIndex, PageRef, Tag, make_tag
-from tenantry_runtime.cache.passage import CompiledPassage, Passage, TorchPassage
+from tenantry_runtime.cache.passage import CompiledPassage, MakePassage
 from tenantry_runtime.cache.tags import PageTags
 from tenantry_runtime.core import PAGE_TOKENS
 
@@ -24,7 +26,7 @@ ADA, BOB = OwnerSlot(1), OwnerSlot(0x8001)
 class Bench:
     """A pool with its tags; a step appends twice."""
 
-    def __init__(self, passage: type[Passage] = CompiledPassage) -> None:
+    def __init__(self, passage: MakePassage = CompiledPassage) -> None:
         self.tags = PageTags(NUM_PAGES, num_appends=2)
         self.tags._passage = passage
         self.pool = PageAllocator(NUM_PAGES, stamp=self.tags.stamp)
@@ -53,7 +55,7 @@ class Bench:
         return disagreement(word)
 
 
-@pytest.fixture(params=[CompiledPassage, TorchPassage])
+@pytest.fixture(params=[CompiledPassage, DevicePassage.of])
 def bench(request: pytest.FixtureRequest) -> Bench:
     return Bench(request.param)
 
@@ -238,12 +240,12 @@ def test_fault_words_name_page_and_disagreement() -> None:
 def test_compiled_loops_find_what_the_reference_finds(
     spans: list[tuple[int, int, OwnerSlot]], noise: list[tuple[str, int, int, int]]
 ) -> None:
-    outcomes = [_outcome(passage, spans, noise) for passage in (CompiledPassage, TorchPassage)]
+    outcomes = [_outcome(passage, spans, noise) for passage in (CompiledPassage, DevicePassage.of)]
     assert outcomes[0] == outcomes[1]
 
 
 def _outcome(
-    passage: type[Passage],
+    passage: MakePassage,
     spans: list[tuple[int, int, OwnerSlot]],
     noise: list[tuple[str, int, int, int]],
 ) -> list[object]:

@@ -138,8 +138,9 @@ def test_a_receiver_holds_what_it_would_have_written_itself(
     assert sender.wire.sent_bytes(wanted) == receiver.wire.page_bytes
     reservation = Reservation.fresh(receiver.pool, OWNER, len(pages))
     arrived, pushed = arrivals(receiver, reservation, pages)
-    assert receiver.wire.verify(arrived) == [True] * len(pages)
-    outcomes = receiver.wire.from_wire(reservation.accept(pushed), arrived)
+    loaded = receiver.wire.load(arrived)
+    assert receiver.wire.verify(loaded) == [True] * len(pages)
+    outcomes = receiver.wire.from_wire(reservation.accept(pushed), loaded)
     assert [tuple(outcome) for outcome in outcomes] == [(True, 0)] * len(pages)
     assert receiver.wire.fault(reservation.lease, OWNER, num_tokens) == 0
     expected = itself.rows(itself.written(num_tokens), num_tokens)
@@ -204,7 +205,7 @@ def test_the_digest_is_of_the_bytes_and_of_where_they_belong() -> None:
         replace(good, digest=good.digest + 1),
         replace(good, data=memoryview(flipped)),
     ]
-    assert side.wire.verify([good, *wrong]) == [True, *[False] * len(wrong)]
+    assert side.wire.verify(side.wire.load([good, *wrong])) == [True, *[False] * len(wrong)]
 
 
 def test_a_page_under_another_tag_is_not_written() -> None:
@@ -215,7 +216,7 @@ def test_a_page_under_another_tag_is_not_written() -> None:
     arrived, pushed = arrivals(receiver, reservation, pages)
     ref = reservation.lease.ref(1)
     receiver.tags.stamp([PageRef(ref.index, Tag(ref.tag + 1))])
-    outcomes = receiver.wire.from_wire(reservation.accept(pushed), arrived)
+    outcomes = receiver.wire.from_wire(reservation.accept(pushed), receiver.wire.load(arrived))
     assert [outcome.is_ok for outcome in outcomes] == [True, False]
     for pool in (*receiver.cache.latent_N, *receiver.cache.index_keys.values()):
         assert pool[reservation.lease.indices[0]].any()
@@ -230,7 +231,7 @@ def test_a_member_without_the_check_hands_over_all_the_same() -> None:
     pages, _ = unchecked[0].to_wire(Departure(lease, OWNER, 0, 64), "fp8")
     reservation = Reservation.fresh(receiver.pool, OWNER, 1)
     arrived, pushed = arrivals(receiver, reservation, pages)
-    [outcome] = unchecked[1].from_wire(reservation.accept(pushed), arrived)
+    [outcome] = unchecked[1].from_wire(reservation.accept(pushed), unchecked[1].load(arrived))
     assert outcome.is_ok
 
 

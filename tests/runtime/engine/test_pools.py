@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import pytest
 from msgspec.structs import replace
@@ -78,6 +79,12 @@ def many(num: int, *, max_tokens: int = 20, step: int = 17) -> list[Submit]:
     ]
 
 
+def assert_all_answered(transcript: Transcript, submits: Iterable[Submit]) -> None:
+    assert not transcript.failed
+    for submit in submits:
+        assert transcript.tokens[submit.request_id] == expected_answer(submit)
+
+
 def test_a_request_goes_through_both_nodes() -> None:
     cluster = two_nodes()
     submit = a_submit(prompt=[5] * 150, max_tokens=3, stop_token_ids=())
@@ -119,9 +126,7 @@ def test_many_requests_get_what_they_would_get_alone(num_slots: int, handoff_byt
     for submit in submits:
         cluster.send(submit, "p", "d")
     transcript = cluster.run_to_end()
-    assert not transcript.failed
-    for submit in submits:
-        assert transcript.tokens[submit.request_id] == expected_answer(submit)
+    assert_all_answered(transcript, submits)
     assert_nothing_is_left(*cluster.nodes.values())
 
 
@@ -131,9 +136,7 @@ def test_a_preempted_request_comes_back_and_its_stream_is_whole() -> None:
     for submit in submits:
         cluster.send(submit, "p", "d")
     transcript = cluster.run_to_end()
-    assert not transcript.failed
-    for submit in submits:
-        assert transcript.tokens[submit.request_id] == expected_answer(submit)
+    assert_all_answered(transcript, submits)
     assert any(errand.num_restarts for errand in cluster.errands.values())
     assert_nothing_is_left(*cluster.nodes.values())
 
@@ -148,9 +151,7 @@ def test_a_node_with_separate_pools_runs_whole_sequences_too() -> None:
     for submit in submits:
         loop.submit(submit)
     transcript = run_to_end(loop)
-    assert not transcript.failed
-    for submit in submits:
-        assert transcript.tokens[submit.request_id] == expected_answer(submit)
+    assert_all_answered(transcript, submits)
     assert_nothing_is_left(loop)
 
 
@@ -160,9 +161,7 @@ def test_whole_sequences_survive_preemption_in_separate_pools() -> None:
     for submit in submits:
         loop.submit(submit)
     transcript = run_to_end(loop)
-    assert not transcript.failed
-    for submit in submits:
-        assert transcript.tokens[submit.request_id] == expected_answer(submit)
+    assert_all_answered(transcript, submits)
     assert sum(lane.scheduler.statistics().num_preemptions for lane in loop.lanes) > 0
     assert_nothing_is_left(loop)
 
@@ -174,9 +173,7 @@ def test_both_parts_may_be_on_one_node_and_an_edge_between_them() -> None:
     for submit in submits:
         cluster.send(submit, "node", "node")
     transcript = cluster.run_to_end()
-    assert not transcript.failed
-    for submit in submits:
-        assert transcript.tokens[submit.request_id] == expected_answer(submit)
+    assert_all_answered(transcript, submits)
     assert_nothing_is_left(loop)
 
 
@@ -196,9 +193,7 @@ def test_a_shared_pool_may_be_either_end_of_a_hand_off(first: str) -> None:
             cluster.errands[submit.request_id] = Errand(submit, "s", "s")
             shared.submit(submit)
     transcript = cluster.run_to_end()
-    assert not transcript.failed
-    for submit in submits:
-        assert transcript.tokens[submit.request_id] == expected_answer(submit)
+    assert_all_answered(transcript, submits)
     assert_nothing_is_left(shared, other)
 
 

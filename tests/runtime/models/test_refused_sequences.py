@@ -10,7 +10,8 @@ import torch
 from support.paged_batch import PagedRun, PagedSequence
 from support.poisoned_layer import PoisonedLayer
 from support.tiny_checkpoints import TinyCheckpoint
-from tenantry_runtime.cache.checked import NO_SLOT, CheckedBatch
+from tenantry_kernels.page_check import NO_SLOT
+from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.models.attend import PagedAttend
 from tenantry_runtime.models.loader import load_model
