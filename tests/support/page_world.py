@@ -27,7 +27,7 @@ from tenantry_runtime.cache.faults import (
 from tenantry_runtime.cache.owners import OwnerSlots
 from tenantry_runtime.cache.page_batch import PageBatch
 from tenantry_runtime.cache.pages import Lease, PageIndex, PageRef
-from tenantry_runtime.cache.passage import Passage
+from tenantry_runtime.cache.passage import MakePassage
 from tenantry_runtime.cache.prefix import TreeStatistics
 from tenantry_runtime.cache.reservation import PushedPage, Reservation
 from tenantry_runtime.core import PAGE_TOKENS
@@ -57,7 +57,7 @@ Found: TypeAlias = tuple[FaultKind, str]
 class World:
     seed: int = 0
     unchecked: frozenset[str] = frozenset()
-    passage: type[Passage] | None = None
+    passage: MakePassage | None = None
     """None: the tracker's own choice."""
     requests: list[Request] = field(default_factory=list)
     caught: Counter[Found] = field(default_factory=Counter)

@@ -9,7 +9,8 @@ from itertools import accumulate
 
 import torch
 
-from tenantry_runtime.cache.checked import NO_SLOT, CheckedBatch
+from tenantry_kernels.page_check import NO_SLOT
+from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.cache.formats import SERVED_FORMATS, CacheName
 from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.core import PAGE_TOKENS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,24 +146,46 @@ def a_page(content: bytes, page: int = 0, handoff: int = 1) -> PageHeader:
     return PageHeader(handoff, page, page, 9, 64, 5, len(content))
 
 
-@asynccontextmanager
-async def a_receiver(folder: Path, *, has_pages: bool = True) -> AsyncIterator[Receiving]:
-    address = f"unix:{folder / 'push.sock'}"
-    heard = Heard()
+def mapped_pages() -> SharedPages:
     fd = create_pages_file()
     set_size(fd, LAYOUT)
     pages = SharedPages(fd, LAYOUT)
     os.close(fd)
-    receiver = PushReceiver(incarnation=INCARNATION, post=heard.add)
-    receiver.open((DECODE,), pages if has_pages else None)
+    return pages
+
+
+# grpc has no types
+def a_push_server(address: str, push: Callable[[object, Any], Awaitable[None]]) -> Any:
+    """Make a server of that one call; the caller starts and stops it."""
     server: Any = grpc.aio.server(options=server_options())
-    methods = {"Push": grpc.stream_stream_rpc_method_handler(receiver.push)}
+    methods = {"Push": grpc.stream_stream_rpc_method_handler(push)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
     server.add_insecure_port(address)
+    return server
+
+
+@asynccontextmanager
+async def pushes_served(
+    address: str, push: Callable[[object, Any], Awaitable[None]]
+) -> AsyncIterator[None]:
+    server = a_push_server(address, push)
     await server.start()
     try:
-        async with grpc.aio.insecure_channel(address, options=channel_options()) as channel:
-            yield Receiving(receiver, pages, heard, channel)
+        yield
     finally:
         with anyio.CancelScope(shield=True):
             await server.stop(0)
+
+
+@asynccontextmanager
+async def a_receiver(folder: Path, *, has_pages: bool = True) -> AsyncIterator[Receiving]:
+    address = f"unix:{folder / 'push.sock'}"
+    heard = Heard()
+    pages = mapped_pages()
+    receiver = PushReceiver(incarnation=INCARNATION, post=heard.add)
+    receiver.open((DECODE,), pages if has_pages else None)
+    async with (
+        pushes_served(address, receiver.push),
+        grpc.aio.insecure_channel(address, options=channel_options()) as channel,
+    ):
+        yield Receiving(receiver, pages, heard, channel)

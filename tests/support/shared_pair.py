@@ -6,16 +6,15 @@ import asyncio
 import os
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 import anyio
-import grpc
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 
+from support.fake_node import PATIENCE_S
 from support.page_members import DECODE
 from support.port_contract import INCARNATION, PAGE_BYTES
-from tenantry_runtime.pool.grpc_options import server_options
-from tenantry_runtime.pool.messages import SERVICE
+from support.push_peer import a_push_server
 from tenantry_runtime.pool.page_messages import (
     PageCommand,
     PageReport,
@@ -89,12 +88,7 @@ class SharedPair:
     async def _start(self) -> None:
         self._front = PushReceiver(incarnation=INCARNATION, post=self._right.commands.append)
         self._front.open((DECODE,), self._right.mapped())
-        # grpc has no types
-        self._server: Any = grpc.aio.server(options=server_options())
-        methods = {"Push": grpc.stream_stream_rpc_method_handler(self._front.push)}
-        handler = grpc.method_handlers_generic_handler(SERVICE, methods)
-        self._server.add_generic_rpc_handlers((handler,))
-        self._server.add_insecure_port(self.address)
+        self._server = a_push_server(self.address, self._front.push)
         await self._server.start()
 
         self._peers = Peers()
@@ -111,18 +105,16 @@ class SharedPair:
 
     async def _stop_receiver(self) -> None:
         await self._server.stop(0)
-        while True:
-            if not self._front.statistics().num_streams:
-                return
-            await asyncio.sleep(0.001)
+        with anyio.fail_after(PATIENCE_S):
+            while self._front.statistics().num_streams:
+                await anyio.lowlevel.checkpoint()
 
     async def _settle(self) -> None:
-        with anyio.fail_after(30):
-            while True:
+        with anyio.fail_after(PATIENCE_S):
+            self._pass_on()
+            while not self._is_settled():
+                await anyio.lowlevel.checkpoint()
                 self._pass_on()
-                if self._is_settled():
-                    return
-                await asyncio.sleep(0.001)
 
     def _pass_on(self) -> None:
         """Carry what has been said between each loop and its front."""

@@ -42,7 +42,6 @@ class _WholeSequence:
 
     started: Started | None = None
     target: HandoffTarget | None = None
-    is_delivered = False
     has_tokens = False
     error: TenantryError | None = None
 

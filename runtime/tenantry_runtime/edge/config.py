@@ -61,9 +61,16 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
-        addresses = [node if isinstance(node, str) else node.address for node in self.nodes]
+        addresses = [node.address for node in self.known_nodes]
         if twice := [address for address in addresses if addresses.count(address) > 1]:
             raise ValueError(f"nodes name {twice[0]} twice")
+
+    @property
+    def known_nodes(self) -> tuple[EdgeNode, ...]:
+        """The nodes, also where only an address is given."""
+        return tuple(
+            EdgeNode(address=node) if isinstance(node, str) else node for node in self.nodes
+        )
 
 
 def read_config(path: Path) -> EdgeConfig:
@@ -82,13 +89,11 @@ def read_config(path: Path) -> EdgeConfig:
         config,
         state_dir=str(folder / config.state_dir),
         catalog=None if config.catalog is None else str(folder / config.catalog),
-        nodes=tuple(_absolute(node, folder) for node in config.nodes),
+        nodes=tuple(_absolute(node, folder) for node in config.known_nodes),
     )
 
 
-def _absolute(node: str | EdgeNode, folder: Path) -> EdgeNode:
-    if isinstance(node, str):
-        return EdgeNode(address=node)
+def _absolute(node: EdgeNode, folder: Path) -> EdgeNode:
     if node.tls is None:
         return node
     files = {name: str(folder / path) for name, path in msgspec.structs.asdict(node.tls).items()}

@@ -68,9 +68,8 @@ async def _services(config: EdgeConfig, environ: Mapping[str, str]) -> AsyncIter
     async with AsyncExitStack() as stack:
         tracer = stack.enter_context(tracing(environ))
         nodes = Nodes()
-        for node in config.nodes:
-            address, tls = (node, None) if isinstance(node, str) else (node.address, node.tls)
-            client = connect(address, tls=tls, liveness=config.liveness, observer=nodes)
+        for node in config.known_nodes:
+            client = connect(node.address, tls=node.tls, liveness=config.liveness, observer=nodes)
             nodes.add(await stack.enter_async_context(client))
         store = await stack.enter_async_context(open_store(Path(config.state_dir)))
         yield Services(

@@ -13,6 +13,7 @@ Noise is a function of seed and position, so that it goes on as if nothing had b
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import TypeAlias
 
 import anyio
@@ -141,14 +142,11 @@ class RequestSequence:
 
     def _asked_again(self) -> Asked:
         asked, num_output = self._asked, len(self._output)
-        return Asked(
-            tenant=asked.tenant,
-            model=asked.model,
+        return replace(
+            asked,
             num_tokens=asked.num_tokens + num_output,
             max_tokens=None if asked.max_tokens is None else asked.max_tokens - num_output,
-            session=asked.session,
-            keys=asked.keys,
-            attempt=1,
+            is_again=True,
         )
 
     async def _place_again(self, error: Failure) -> Placement:

@@ -174,10 +174,9 @@ class Connection:
 
     def lose(self) -> None:
         """End every sequence: the node is gone, or this edge leaves it."""
+        # what there would be to tell it is dropped
         self._outbox.close()
-        for running in self._running.values():
-            running.mailbox.fail(NodeLost(running.submit.model))
-        self._running.clear()
+        self.give_up()
 
     def give_up(self) -> None:
         """End every sequence, and tell the node, should it ever turn again."""

@@ -39,11 +39,6 @@ class RunningSequence(Protocol):
         ...
 
     @property
-    def is_delivered(self) -> bool:
-        """Whether the decode member has everything; of the prefill part, which ends with it."""
-        ...
-
-    @property
     def has_tokens(self) -> bool:
         """Whether the next tokens can be had without waiting."""
         ...

@@ -6,7 +6,6 @@ other; ports find each other by address in an exchange. Nothing is lost on the w
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from itertools import count
 
@@ -19,6 +18,7 @@ from .page_port import (
     PageCame,
     PortEvent,
     SourceLost,
+    channel_of,
 )
 
 NUM_SLOTS = 64
@@ -66,7 +66,7 @@ class LocalPort:
         self._received: dict[int, _Stream] = {}
         self._lent: dict[tuple[int, int], LocalPort] = {}
         """By source and slot of a page that has not been released: whose slot it is."""
-        self._events: deque[PortEvent] = deque()
+        self._events: list[PortEvent] = []
         self._page_bytes = 0
 
     def allocate(self, page_bytes: int) -> None:
@@ -108,17 +108,15 @@ class LocalPort:
 
     def close(self, channel: Channel) -> None:
         # what has been noted of it and not yet been taken is not an event any more
-        self._events = deque(e for e in self._events if not _is_of(e, channel))
+        self._events = [event for event in self._events if channel_of(event) != channel]
         stream = self._sent.pop(channel, None)
         if stream is not None and not stream.is_over:
             self._finish(stream)
             stream.receiver._events.append(SourceLost(stream.handoff, stream.source))
 
     def events(self) -> list[PortEvent]:
-        if not self._events:
-            return []
-        events, self._events = list(self._events), deque()
-        return events
+        taken, self._events = self._events, []
+        return taken
 
     def release(self, page: PageCame) -> None:
         self._lent.pop((page.source, page.slot))._free.append(page.slot)
@@ -147,7 +145,3 @@ class LocalPort:
         stream.is_over = True
         del stream.receiver._received[stream.source]
         stream.sender._sent.pop(stream.channel, None)
-
-
-def _is_of(event: PortEvent, channel: Channel) -> bool:
-    return isinstance(event, Confirmed | ChannelLost) and event.channel == channel

@@ -22,7 +22,6 @@ class Mailbox(AsyncIterator[SequenceTokens]):
     def __init__(self, bell: Bell | None = None, *, post: Callable[[Deliver], None]) -> None:
         self.started: Started | None = None
         self.target: HandoffTarget | None = None
-        self.is_delivered = False
         self.is_over = False
         """Whether nothing more can arrive, so that there is nothing to cancel."""
         self._pending: PendingTokens | None = None
@@ -58,7 +57,6 @@ class Mailbox(AsyncIterator[SequenceTokens]):
             case Reserved(target=target):
                 self.target = self.target or target
             case Delivered():
-                self.is_delivered = True
                 self.is_over = True
         self._bell.ring()
 

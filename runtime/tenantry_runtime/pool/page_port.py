@@ -60,6 +60,11 @@ class SourceLost:
 PortEvent: TypeAlias = Confirmed | ChannelLost | PageCame | EndCame | SourceLost
 
 
+def channel_of(event: PortEvent) -> Channel | None:
+    """Return the outgoing hand-off that an event is of; None: it is of one into this node."""
+    return event.channel if isinstance(event, Confirmed | ChannelLost) else None
+
+
 class PagePort(Protocol):
     """Where a step loop sends pages to and gets them from."""
 

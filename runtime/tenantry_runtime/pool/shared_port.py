@@ -31,6 +31,7 @@ from .page_port import (
     PageCame,
     PortEvent,
     SourceLost,
+    channel_of,
 )
 from .shared_pages import SharedPages, SlotLayout, set_size
 
@@ -98,7 +99,7 @@ class SharedMemoryPort:
             self._open.remove(channel)
             self._post(PushClose(channel=channel))
         # one that waits to be taken is an event all the same
-        self._events = [event for event in self._events if _channel_of(event) != channel]
+        self._events = [event for event in self._events if channel_of(event) != channel]
 
     def events(self) -> list[PortEvent]:
         taken, self._events = self._events, []
@@ -149,7 +150,3 @@ class SharedMemoryPort:
         self._reading.add(page.slot)
         view = self._pages.incoming(page.slot)[: page.header.num_bytes]
         self._events.append(PageCame(page.header, view, page.source, page.slot))
-
-
-def _channel_of(event: PortEvent) -> Channel | None:
-    return event.channel if isinstance(event, Confirmed | ChannelLost) else None

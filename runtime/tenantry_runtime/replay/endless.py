@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from tenantry_runtime.core import PAGE_TOKENS
 
@@ -25,23 +25,16 @@ def endless_hits(requests: Iterable[ReplayRequest]) -> tuple[int, int]:
         reusable = min(_num_known(trace, lengths), trace.num_prompt - 1)
         num_cached += reusable // PAGE_TOKENS * PAGE_TOKENS
         num_prompt += trace.num_prompt
-        for block, length in _blocks(trace):
+        for block, length in trace.sized_blocks():
             lengths[block] = max(length, lengths.get(block, 0))
     return num_prompt, num_cached
 
 
 def _num_known(trace: TraceRequest, lengths: Mapping[int, int]) -> int:
     num_known = 0
-    for block, length in _blocks(trace):
+    for block, length in trace.sized_blocks():
         known = min(length, lengths.get(block, 0))
         num_known += known
         if known < length:
             break
     return num_known
-
-
-def _blocks(trace: TraceRequest) -> Iterator[tuple[int, int]]:
-    num_left = trace.num_prompt
-    for block in trace.blocks:
-        yield block, min(num_left, trace.block_tokens)
-        num_left -= trace.block_tokens

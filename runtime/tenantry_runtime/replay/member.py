@@ -122,6 +122,11 @@ class Member:
     def is_computing(self) -> bool:
         return self._step is not None
 
+    @property
+    def num_room_pages(self) -> int:
+        """Pages that are free or can be made so."""
+        return self.pool.num_free + self.prefixes.num_unread
+
     def fits(self, num_tokens: int) -> bool:
         """Whether so many tokens fit the member when it has nothing else."""
         return num_tokens <= self.size.num_pages * PAGE_TOKENS
@@ -182,7 +187,7 @@ class Member:
         return MemberLoad(
             model=MODEL,
             phase=self.phase,
-            num_free_pages=self.pool.num_free + self.prefixes.num_unread,
+            num_free_pages=self.num_room_pages,
             num_reserved_growth_pages=load.num_growth_pages,
             num_queued_tokens=load.num_queued_tokens,
             num_sequences=load.num_sequences,
@@ -239,11 +244,6 @@ class DecodeMember(Member):
 
     phase: Phase = "decode"
     part: Part = "decode"
-
-    @property
-    def num_room_pages(self) -> int:
-        """Pages that are free or can be made so."""
-        return self.pool.num_free + self.prefixes.num_unread
 
     def receive(self, request_id: str, handoff: int, num_cached: int, now_s: float) -> None:
         """Take a computed prompt into the batch; its first token is in the next `begin`."""

@@ -11,9 +11,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from tenantry_runtime.cache.prefix_tree import PrefixNode, page_keys
 from tenantry_runtime.core import PAGE_TOKENS
 
 from .member import DecodeMember, Member, PrefillMember, Work
@@ -40,7 +39,7 @@ class Placement(ABC):
         """The decode member has pages for the request."""
 
     def advanced(self, request_id: str, num_output: int) -> None:  # noqa: B027
-        """So many tokens of the answer are there; the first ends the prefill."""
+        """So many tokens have come since the request was placed; the first ends the prefill."""
 
     def ended(self, request_id: str, num_output: int | None, now_s: float) -> None:  # noqa: B027
         """The answer is complete; None: it was preempted and will be placed again."""
@@ -69,27 +68,12 @@ class Oracle(Placement):
     """
 
     def choose_prefill(self, request: ReplayRequest, work: Work, now_s: float) -> int:
-        keys = list(page_keys(work.token_ids, (len(work.token_ids) - 1) // PAGE_TOKENS))
         num_first = request.trace.block_tokens // PAGE_TOKENS
 
         def cost(number: int) -> tuple[int, int, int]:
             member = self._prefill[number]
-            num_pages = num_cached_pages(member, request.tenant, keys)
+            num_pages = member.prefixes.num_cached(work.tenant, work.token_ids) // PAGE_TOKENS
             known = num_pages if num_pages > num_first else 0
             return -known, member.num_queued_tokens, member.num_placed_tokens
 
         return min(range(len(self._prefill)), key=cost)
-
-
-def num_cached_pages(member: PrefillMember, tenant: str, keys: Sequence[bytes]) -> int:
-    """Return how many leading pages of a prompt the member's tree of the tenant has."""
-    tree = next((tree for tree in member.prefixes.trees if tree.tenant == tenant), None)
-    if tree is None:
-        return 0
-    children: Mapping[bytes, PrefixNode] = tree.children
-    for num_pages, key in enumerate(keys):
-        node = children.get(key)
-        if node is None:
-            return num_pages
-        children = node.children
-    return len(keys)

@@ -44,12 +44,9 @@ class Prompts:
         The chat template adds its own tokens, and a vocabulary may split a word: a server counts a
         few more than the trace.
         """
-        num_left = request.num_prompt
-        texts: list[str] = []
-        for block in request.blocks:
-            texts.append(self.block_text(block, min(num_left, request.block_tokens)))
-            num_left -= request.block_tokens
-        return "".join(texts)
+        return "".join(
+            self.block_text(block, num_tokens) for block, num_tokens in request.sized_blocks()
+        )
 
     def block_text(self, block: int, num_tokens: int) -> str:
         """Return a block's first words, each behind a space: they tokenize alike wherever they stand."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenantry_runtime.cache.prefix_keys import page_keys
-from tenantry_runtime.core import PAGE_TOKENS
+from tenantry_runtime.core import PAGE_TOKENS, Phase
 from tenantry_runtime.pool.messages import MemberDescription
 from tenantry_runtime.routing.placement import Asked, Placement as Placed
 from tenantry_runtime.routing.router import Router
@@ -39,13 +39,9 @@ class Routed(Placement):
         self._nodes: dict[Member, str] = {}
         self._numbers: dict[str, int] = {}
         self._reported_s: dict[Member, float] = {}
-        members: list[Member] = [*prefill, *decode]
-        for number, member in enumerate(members):
-            self._join(member, f"node-{number}")
-        for number, prefiller in enumerate(prefill):
-            self._numbers[self._nodes[prefiller]] = number
-        for number, decoder in enumerate(decode):
-            self._numbers[self._nodes[decoder]] = number
+        members: list[tuple[int, Member]] = [*enumerate(prefill), *enumerate(decode)]
+        for place, (number, member) in enumerate(members):
+            self._join(member, f"node-{place}", number)
         if not decode:
             # the router places nothing that could not be decoded
             self._router.join("nowhere", [_description("decode", 1 << 40)])
@@ -92,15 +88,16 @@ class Routed(Placement):
             self._reported_s[member] = now_s
             self._router.report(node, [member.load()])
 
-    def _join(self, member: Member, node: str) -> None:
+    def _join(self, member: Member, node: str, number: int) -> None:
         self._nodes[member] = node
+        self._numbers[node] = number
         self._router.join(node, [_description(member.phase, member.size.num_pages)])
 
 
-def _description(phase: str, num_pages: int) -> MemberDescription:
+def _description(phase: Phase, num_pages: int) -> MemberDescription:
     return MemberDescription(
         model=MODEL,
-        phase="prefill" if phase == "prefill" else "decode",
+        phase=phase,
         weights_format="none",
         cache_format="none",
         page_tokens=PAGE_TOKENS,

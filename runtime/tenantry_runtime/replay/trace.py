@@ -55,6 +55,13 @@ class TraceRequest:
     block_tokens: int
     """Of every block but the last, which has the rest."""
 
+    def sized_blocks(self) -> Iterator[tuple[int, int]]:
+        """Yield each block and how many of the prompt's tokens are in it."""
+        num_left = self.num_prompt
+        for block in self.blocks:
+            yield block, min(num_left, self.block_tokens)
+            num_left -= self.block_tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOptions:

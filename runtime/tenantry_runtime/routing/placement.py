@@ -26,8 +26,8 @@ class Asked:
     keys: Sequence[int] = ()
     """Of the prompt's full pages (`cache.prefix_keys`); may be left out where
     `Router.wants_keys` says so."""
-    attempt: int = 0
-    """0 for a request; more for what is tried or submitted again: it earns no retries."""
+    is_again: bool = False
+    """Whether it has been tried or submitted before: then it earns no retries."""
 
 
 class _Share(NamedTuple):

@@ -155,25 +155,28 @@ class Router:
         candidates = self._prefill_candidates(asked.model, now_s, avoid)
         if not candidates:
             raise NodeUnavailable(asked.model)
-        held = {member: self._held_pages(member, asked) for member in candidates}
+        known = {each: self.prefixes.longest(each.id, asked.keys) for each in candidates}
+        # what all prompts begin with does not count
+        least = SERVED_SHARE * len(asked.keys)
+        held = {each: num_pages if num_pages >= least else 0 for each, num_pages in known.items()}
         within = self._within_bound(held)
         if asked.session is not None:
             order = ranked(session_key(asked.tenant, asked.model, asked.session), within)
             # the first of those that hold most: in the session's own order where nobody holds much
             chosen = max(order, key=lambda member: held[member])
         else:
-            chosen = min(within, key=lambda member: self._unprefilled(member, asked))
+            chosen = min(within, key=lambda member: (-known[member], *self._load_of(member)))
         placement = Placement(
             asked,
             prefill=chosen,
-            num_cached=PAGE_TOKENS * self.prefixes.longest(chosen.id, asked.keys),
+            num_cached=PAGE_TOKENS * known[chosen],
             num_expected=self.lengths.expected(asked.tenant, asked.model, asked.max_tokens),
         )
         partner = self._beside(chosen, now_s, avoid)
         if partner is not None:
             placement.is_whole = True
             placement.choose(partner)
-        if not asked.attempt:
+        if not asked.is_again:
             self._retries.earn(asked.tenant)
             self._retries.earn_at(chosen.id)
         return placement
@@ -197,7 +200,7 @@ class Router:
         )
         pair = placement.prefill, chosen.id
         placement.choose(chosen, self._handoffs.setdefault(pair, Breaker()))
-        if not asked.attempt:
+        if not asked.is_again:
             self._retries.earn_at(chosen.id)
         return chosen.id
 
@@ -269,24 +272,21 @@ class Router:
         partners = self._partners_of(prefill.id, now_s, avoid)
         return next((each for each in partners if each.node == prefill.node), None)
 
-    def _held_pages(self, member: Member, asked: Asked) -> int:
-        """Return the pages of the prompt that a member holds, if they are more than all prompts share."""
-        num_pages = self.prefixes.longest(member.id, asked.keys)
-        return num_pages if num_pages >= SERVED_SHARE * len(asked.keys) else 0
+    def _bound(self, loads: Sequence[int]) -> float:
+        """Return how many tokens a member may have where its fellows and it have so many."""
+        return max(self._load_floor_tokens, self._load_factor * (sum(loads) / len(loads)))
 
     def _within_bound(self, held: Mapping[Member, int]) -> list[Member]:
-        average = sum(member.prefill_tokens for member in held) / len(held)
-        bound = max(self._load_floor_tokens, self._load_factor * average)
+        bound = self._bound([member.prefill_tokens for member in held])
         return [
             member
             for member, num_pages in held.items()
             if member.prefill_tokens <= bound + HELD_WEIGHT * num_pages * PAGE_TOKENS
         ]
 
-    def _unprefilled(self, member: Member, asked: Asked) -> tuple[int, int, int, str]:
-        partner = self._members.get(MemberId(member.node, asked.model, "decode"))
+    def _load_of(self, member: Member) -> tuple[int, int, str]:
+        partner = self._members.get(MemberId(member.node, member.id.model, "decode"))
         return (
-            -self.prefixes.longest(member.id, asked.keys),
             member.prefill_tokens,
             0 if partner is None else partner.decode_tokens,
             member.node,
@@ -297,8 +297,7 @@ class Router:
         asked = placement.asked
         if asked.session is None or not asked.keys:
             return None
-        average = sum(member.decode_tokens for member in candidates) / len(candidates)
-        bound = max(self._load_floor_tokens, self._load_factor * average)
+        bound = self._bound([member.decode_tokens for member in candidates])
         needed = pages_of(placement.expected_tokens)
         held = {member: self.prefixes.longest(member.id, asked.keys) for member in candidates}
         able = [

@@ -21,21 +21,10 @@ _ADDED_TOKENS = "added_tokens_decoder"
 
 def read_template(directory: Path) -> tuple[str, Path]:
     """Return the chat template and the file that has it; raise `CheckpointError` if there is none."""
-    path = directory / TEMPLATE_FILE
-    inlined = None if path.exists() else _inlined_template(directory)
-    if inlined is not None:
-        return inlined, directory / CONFIG_FILE
-    try:
-        return read_bytes(path).decode(), path
-    except UnicodeDecodeError as error:
-        raise CheckpointError(str(path), None, f"is not UTF-8: {error}") from error
-
-
-def _inlined_template(directory: Path) -> str | None:
-    """Return the template where older releases carry it."""
-    config_path = directory / CONFIG_FILE
-    inlined = read_object(config_path).get("chat_template") if config_path.exists() else None
-    return inlined if isinstance(inlined, str) else None
+    found = _find_template(directory)
+    if found is None:
+        raise CheckpointError(str(directory / TEMPLATE_FILE), None, "no such file")
+    return found
 
 
 def template_digest(directory: Path) -> str:
@@ -43,10 +32,21 @@ def template_digest(directory: Path) -> str:
 
     A node serves ids, and needs none.
     """
-    if not (directory / TEMPLATE_FILE).exists() and _inlined_template(directory) is None:
-        return ""
-    source, _ = read_template(directory)
-    return hashlib.sha256(source.encode()).hexdigest()
+    found = _find_template(directory)
+    return "" if found is None else hashlib.sha256(found[0].encode()).hexdigest()
+
+
+def _find_template(directory: Path) -> tuple[str, Path] | None:
+    path = directory / TEMPLATE_FILE
+    if path.exists():
+        try:
+            return read_bytes(path).decode(), path
+        except UnicodeDecodeError as error:
+            raise CheckpointError(str(path), None, f"is not UTF-8: {error}") from error
+    # older releases carry it here
+    path = directory / CONFIG_FILE
+    inlined = read_object(path).get("chat_template") if path.exists() else None
+    return (inlined, path) if isinstance(inlined, str) else None
 
 
 def tokenizer_digest(directory: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import anyio
 import anyio.lowlevel
@@ -150,7 +150,7 @@ async def delivered(prefill: PartNode, decode: PartNode) -> None:
     await anyio.wait_all_tasks_blocked()
 
 
-Stage = Callable[[PartNode, PartNode], object]
+Stage = Callable[[PartNode, PartNode], Awaitable[None]]
 
 
 @pytest.mark.asyncio
@@ -179,7 +179,7 @@ async def test_before_the_first_token_another_member_takes_over(
         await anyio.wait_all_tasks_blocked()
         [first_prefill] = [node for node in prefills if node.opened]
         first_decode = decodes[1]
-        await stage(first_prefill, first_decode)  # type: ignore[misc]
+        await stage(first_prefill, first_decode)
         failing = first_prefill if fails == "prefill" else first_decode
         [opened] = failing.opened
         opened.fail(error())

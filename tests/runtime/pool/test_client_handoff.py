@@ -25,6 +25,7 @@ from tenantry_runtime.pool.bell import Bell
 from tenantry_runtime.pool.client import NodeClient, connect
 from tenantry_runtime.pool.interface import NodeObserver, SequencePreempted
 from tenantry_runtime.pool.liveness import Liveness
+from tenantry_runtime.pool.mailbox import Mailbox
 from tenantry_runtime.pool.messages import (
     Cancel,
     Deliver,
@@ -105,7 +106,8 @@ async def test_a_prefill_part_starts_is_told_where_to_deliver_and_ends(tmp_path:
             assert deliver == Deliver(request_id=submit.request_id, address="unix:d", target=TARGET)
 
             await node.say(Delivered(request_id=submit.request_id))
-            await until(bell, lambda: sequence.is_delivered)
+            assert isinstance(sequence, Mailbox)
+            await until(bell, lambda: sequence.is_over)
 
         # it has ended by itself: there is nothing to cancel
         async with client.generate(a_submit()):

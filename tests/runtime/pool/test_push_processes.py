@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from support.fake_node import PATIENCE_S
 from support.page_loop import FIRST_TOKEN, SENDING
-from support.page_nodes import Pair, a_pair
+from support.page_nodes import PageNode, Pair, a_pair
 from tenantry_runtime.core import FinishReason
 from tenantry_runtime.pool.messages import (
     Cancel,
@@ -36,6 +36,17 @@ async def until_confirmed(pair: Pair, name: str) -> None:
     assert isinstance(step, Step), step
     assert step.sequences == first_token(name)
     assert await pair.prefill.said() == Delivered(request_id=name)
+
+
+async def until_stuck(pair: Pair) -> None:
+    """Wait until a hand-off has what one may take of the sender's slots, and no more."""
+    with anyio.fail_after(PATIENCE_S):
+        while (await pair.prefill.statistics()).num_free_pages[SENDING] < 32:
+            pass
+
+
+def kill(node: PageNode, which: str) -> None:
+    os.kill(node.process.pid if which == "front" else node.loop_pid, signal.SIGKILL)
 
 
 @pytest.mark.asyncio
@@ -127,10 +138,7 @@ async def test_a_receiver_that_releases_nothing_stops_the_sender_and_no_memory_g
 ) -> None:
     async with a_pair(tmp_path, decode={"hold_pages": True}) as pair:
         await pair.hand_over("stuck", range(500))
-        with anyio.fail_after(PATIENCE_S):
-            # what one hand-off may take of the sender's slots, and no more
-            while (await pair.prefill.statistics()).num_free_pages[SENDING] < 32:
-                pass
+        await until_stuck(pair)
 
         # others have their own
         deliver = await pair.begin("other", range(3))
@@ -153,11 +161,8 @@ async def test_a_sender_that_dies_mid_push_is_lost_to_the_receiver(
 ) -> None:
     async with a_pair(tmp_path, decode={"hold_pages": True}) as pair:
         await pair.hand_over("a", MANY)
-        with anyio.fail_after(PATIENCE_S):
-            while (await pair.prefill.statistics()).num_free_pages[SENDING] < 32:
-                pass
-        prefill = pair.prefill
-        os.kill(prefill.process.pid if which == "front" else prefill.loop_pid, signal.SIGKILL)
+        await until_stuck(pair)
+        kill(pair.prefill, which)
 
         failed = await pair.decode.said()
         assert failed == Failed(request_id="a", reason="handoff", message="the source is lost")
@@ -170,11 +175,8 @@ async def test_a_receiver_that_dies_mid_push_is_lost_to_the_sender_which_gets_it
 ) -> None:
     async with a_pair(tmp_path, decode={"hold_pages": True}) as pair:
         await pair.hand_over("a", MANY)
-        with anyio.fail_after(PATIENCE_S):
-            while (await pair.prefill.statistics()).num_free_pages[SENDING] < 32:
-                pass
-        decode = pair.decode
-        os.kill(decode.process.pid if which == "front" else decode.loop_pid, signal.SIGKILL)
+        await until_stuck(pair)
+        kill(pair.decode, which)
 
         failed = await pair.prefill.said()
         assert isinstance(failed, Failed)
@@ -270,9 +272,7 @@ async def test_a_sender_that_stands_still_mid_push_is_lost_to_the_receiver(
 ) -> None:
     async with a_pair(tmp_path, decode={"hold_pages": True}) as pair:
         await pair.hand_over("a", MANY)
-        with anyio.fail_after(PATIENCE_S):
-            while (await pair.prefill.statistics()).num_free_pages[SENDING] < 32:
-                pass
+        await until_stuck(pair)
         pair.prefill.process.send_signal(signal.SIGSTOP)
         try:
             failed = await pair.decode.said()

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from support.page_loop import an_end
 from support.push_peer import (
@@ -233,14 +234,7 @@ async def test_a_hand_off_that_is_not_for_this_node_is_refused(
 @pytest.mark.asyncio
 async def test_a_pusher_of_another_model_is_refused_with_what_differs(tmp_path: Path) -> None:
     opening = an_opening()
-    source = opening.source
-    other = type(opening)(
-        target=opening.target,
-        source=type(source)(
-            **{name: getattr(source, name) for name in source.__struct_fields__}
-            | {"template_digest": "c9"}
-        ),
-    )
+    other = replace(opening, source=replace(opening.source, template_digest="c9"))
     async with a_receiver(tmp_path) as at, at.pusher() as pusher:
         await pusher.send(open_frame(other))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,16 +9,14 @@ from typing import Any, TypeAlias
 
 import anyio
 import anyio.lowlevel
-import grpc
 import pytest
 
 from support.fake_node import PATIENCE_S
 from support.page_loop import an_end
 from support.page_members import PREFILL
-from support.push_peer import LAYOUT, Heard, a_page, an_opening
+from support.push_peer import Heard, a_page, an_opening, mapped_pages, pushes_served
 from tenantry_runtime.pool import push_sender
-from tenantry_runtime.pool.grpc_options import server_options
-from tenantry_runtime.pool.messages import SERVICE
+from tenantry_runtime.pool.messages import HandoffEnd
 from tenantry_runtime.pool.page_messages import (
     PushBegin,
     PushClose,
@@ -37,7 +34,7 @@ from tenantry_runtime.pool.push_frames import (
     read_pusher_frame,
 )
 from tenantry_runtime.pool.push_sender import PushSender
-from tenantry_runtime.pool.shared_pages import SharedPages, create_pages_file, set_size
+from tenantry_runtime.pool.shared_pages import SharedPages
 
 Behave: TypeAlias = Callable[[Any], Awaitable[None]]
 """What a receiver does with a call's context."""
@@ -84,25 +81,17 @@ async def a_sender(folder: Path, behave: Behave) -> AsyncIterator[Sending]:
     async def push(_requests: object, context: Any) -> None:
         await behave(context)
 
-    server: Any = grpc.aio.server(options=server_options())
-    methods = {"Push": grpc.stream_stream_rpc_method_handler(push)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
-    server.add_insecure_port(address)
-    await server.start()
-    fd = create_pages_file()
-    set_size(fd, LAYOUT)
-    pages = SharedPages(fd, LAYOUT)
-    os.close(fd)
+    pages = mapped_pages()
     heard = Heard()
-    try:
-        async with connected_peers() as peers, anyio.create_task_group() as tasks:
-            sender = PushSender(peers=peers, post=heard.add, tasks=tasks)
-            sender.open(pages)
-            yield Sending(sender, pages, heard, address)
-            tasks.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await server.stop(0)
+    async with (
+        pushes_served(address, push),
+        connected_peers() as peers,
+        anyio.create_task_group() as tasks,
+    ):
+        sender = PushSender(peers=peers, post=heard.add, tasks=tasks)
+        sender.open(pages)
+        yield Sending(sender, pages, heard, address)
+        tasks.cancel_scope.cancel()
 
 
 async def silent(_context: Any) -> None:
@@ -117,7 +106,7 @@ async def generous(context: Any) -> None:
         frame = read_pusher_frame(await context.read())
         if isinstance(frame, PageBegins):
             num_pages += 1
-        elif type(frame) is type(an_end(1, 1)):
+        elif isinstance(frame, HandoffEnd):
             assert frame == an_end(1, num_pages)
             await context.write(outcome_frame(None))
             return

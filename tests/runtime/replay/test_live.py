@@ -94,12 +94,17 @@ async def test_requests_go_out_at_the_traces_times() -> None:
 async def test_no_more_requests_are_open_than_allowed() -> None:
     lock = threading.Lock()
     num_open, most_open = 0, 0
+    is_crowded = threading.Event()
 
     def counted(exchange: Exchange) -> None:
         nonlocal num_open, most_open
         with lock:
             num_open += 1
             most_open = max(most_open, num_open)
+            if num_open > 1:
+                is_crowded.set()
+        # time for another to come, if it may
+        is_crowded.wait(0.05)
         # before the answer ends: the client may send the next one right after it
         with lock:
             num_open -= 1
