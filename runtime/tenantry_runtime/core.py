@@ -8,9 +8,10 @@ Wire types of the edge-node protocol build on these (`pool/messages.py`). No tor
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal, NewType, TypeAlias
+from typing import Annotated, Any, Literal, NewType, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 TenantId = NewType("TenantId", str)
 RequestId = NewType("RequestId", str)
@@ -20,6 +21,23 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
 PAGE_TOKENS = 64
 """Tokens of cache in one page."""
+
+
+Fraction: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+
+
+class Share(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What a tenant has of every pool, as its plan says."""
+
+    weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
+    """Service that it gets for each unit of service of a tenant of weight 1, while both have work."""
+    guaranteed: Fraction = 0.0
+    """Of the pool's pages, and of the places in its batch: there when the tenant asks, whoever has to
+    give them back for it."""
+    ceiling: Fraction = 1.0
+    """Of the pool's pages: never more, even if they are free."""
 
 
 class FinishReason(StrEnum):
@@ -101,6 +119,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     include_usage: bool = True
     session: str | None = None
+    may_wait: bool = True
+    """False: an answer that has to wait for its turn is none (`options.rejectIfBusy`)."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,9 @@ TenantryError
 │   ├── ContextExceeded          prompt and answer do not fit the model's context
 │   ├── Unauthenticated          no token, or not one of ours
 │   ├── Forbidden                a good token, for another account
+│   ├── LimitExceeded            the tenant's own limit; carries when to come back, and which limit
+│   │   ├── RateExceeded         too many requests or tokens a minute, or too many at one time
+│   │   └── QuotaExceeded        the day's neurons are used up
 │   ├── RouteNotFound            no such path
 │   └── MethodNotAllowed         a path that exists, another method
 ├── CapacityExceeded             the queue is full; carries when to come back
@@ -102,6 +105,34 @@ class Forbidden(RequestError):
 
     def __str__(self) -> str:
         return "Authentication error"
+
+
+class LimitExceeded(RequestError):
+    """A limit of the tenant's plan is reached; nothing ran."""
+
+    def __init__(self, limit: str, retry_after_s: int) -> None:
+        """`limit` is a field of `tenancy.plan.Quota` or `Plan`."""
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+        super().__init__(limit, retry_after_s)
+
+
+class RateExceeded(LimitExceeded):
+    """The tenant asks for too much at once of one model."""
+
+    def __str__(self) -> str:
+        reached = self.limit.replace("_", " ").replace(" per minute", " per min")
+        return f"rate limiting: inference {reached} reached; retry after {self.retry_after_s} s"
+
+
+class QuotaExceeded(LimitExceeded):
+    """The tenant's neurons of this day are used up."""
+
+    def __str__(self) -> str:
+        return (
+            "you have used up your daily allocation of neurons; "
+            f"it is renewed in {self.retry_after_s} s, at midnight UTC"
+        )
 
 
 class RouteNotFound(RequestError):

@@ -23,10 +23,13 @@ from tenantry_runtime.errors import (
     HandoffFailed,
     IncompatibleNode,
     InvalidInput,
+    LimitExceeded,
     MethodNotAllowed,
     NodeLost,
     NodeUnavailable,
     NotEnoughSpace,
+    QuotaExceeded,
+    RateExceeded,
     ReaderTooSlow,
     RequestError,
     RequestTimeout,
@@ -59,6 +62,9 @@ ANSWERS: Mapping[type[TenantryError], Answer] = MappingProxyType(
         RouteNotFound: Answer(404, 7000),
         MethodNotAllowed: Answer(405, 7001),
         CapacityExceeded: Answer(429, 3040),
+        LimitExceeded: Answer(429, 3021),
+        RateExceeded: Answer(429, 3021),
+        QuotaExceeded: Answer(429, 3036),
         NodeUnavailable: Answer(503, 7009),
         NodeLost: Answer(503, 7009),
         GenerationFailed: Answer(500, 3043),
@@ -88,7 +94,7 @@ def answer(error: TenantryError) -> Answer:
 def headers(error: TenantryError) -> dict[str, str]:
     """Return the headers that go with an error's status."""
     match error:
-        case CapacityExceeded(retry_after_s=seconds):
+        case CapacityExceeded(retry_after_s=seconds) | LimitExceeded(retry_after_s=seconds):
             return {"retry-after": str(seconds)}
         case NodeUnavailable():
             return {"retry-after": str(RETRY_AFTER_S)}

@@ -10,11 +10,20 @@ from typing import NamedTuple
 import anyio
 
 from tenantry_runtime.cache.prefix_keys import page_keys
-from tenantry_runtime.core import Event, GenerateRequest, Message, RequestId, TenantId
+from tenantry_runtime.core import Event, GenerateRequest, Message, RequestId
 from tenantry_runtime.errors import ContextExceeded
 from tenantry_runtime.pool.messages import SequenceTokens, Submit
 from tenantry_runtime.routing.placement import Asked
 from tenantry_runtime.telemetry import RequestSpan
+from tenantry_runtime.tenancy import (
+    Ledger,
+    Limiter,
+    NoLedger,
+    NoLimits,
+    Opening,
+    Principal,
+    Request,
+)
 from tenantry_runtime.text import OutputState
 
 from .answer import Answer
@@ -42,7 +51,7 @@ class Generation:
     body_bytes: int
     """Of the request as it came: how much there may be to tokenize."""
     request_id: RequestId
-    tenant: TenantId
+    principal: Principal
     offer: Offer
     nodes: Nodes
     span: RequestSpan
@@ -50,6 +59,8 @@ class Generation:
     """For requests that are too long for the event loop."""
     trail: Trail = field(default_factory=Trail)
     """Kept up to date."""
+    limiter: Limiter = field(default_factory=NoLimits)
+    ledger: Ledger = field(default_factory=NoLedger)
 
     async def run(self, emit: Emit, *, response_id: str) -> Sequence[Event]:
         """Generate the answer and emit its events; return the last, which end in `Finish`.
@@ -61,11 +72,24 @@ class Generation:
         self.nodes.require(self.request.model)
         with self.span.tokenizing():
             prompt = await off_loop(self._tokenize, num_bytes=self.body_bytes, limiter=self.threads)
-        answer = Answer(
-            self.offer.text.machine(prompt.initial, self.request.tools),
-            stop=self.request.sampling.stop,
-            prompt_tokens=len(prompt.token_ids),
-        )
+        async with self.limiter.admit(self._admission(prompt)) as permit:
+            self.trail.limits = permit.headers
+            answer = Answer(
+                self.offer.text.machine(prompt.initial, self.request.tools),
+                stop=self.request.sampling.stop,
+                prompt_tokens=len(prompt.token_ids),
+            )
+            try:
+                last = await self._generate(prompt, answer, emit)
+            finally:
+                self.span.used(answer.usage)
+                permit.use(answer.usage.total_tokens)
+        assert answer.reason is not None
+        self.span.finished(answer.reason, response_id=response_id, timings=answer.timings)
+        return last
+
+    async def _generate(self, prompt: Tokenized, answer: Answer, emit: Emit) -> list[Event]:
+        """Run the sequence, and keep its account as it goes."""
         sequence = RequestSequence(
             self.nodes,
             self._asked(prompt),
@@ -73,23 +97,41 @@ class Generation:
             trail=self.trail,
         )
         last: list[Event] = []
+        async with self.ledger.open(self._opening()) as entry:
 
-        async def take(tokens: SequenceTokens) -> bool:
-            events = answer.take(tokens)
-            if answer.reason is not None:
-                last.extend(events)
-                return True
-            if events:
-                await emit(events)
-            return False
+            async def take(tokens: SequenceTokens) -> bool:
+                events = answer.take(tokens)
+                entry.generated(answer.usage)
+                if answer.reason is not None:
+                    last.extend(events)
+                    return True
+                if events:
+                    if self.request.stream:
+                        entry.delivered(answer.usage)
+                    await emit(events)
+                return False
 
-        try:
             await sequence.run(take)
-        finally:
-            self.span.used(answer.usage)
-        assert answer.reason is not None
-        self.span.finished(answer.reason, response_id=response_id, timings=answer.timings)
+            assert answer.reason is not None
+            entry.complete(answer.usage, answer.reason)
         return last
+
+    def _admission(self, prompt: Tokenized) -> Request:
+        return Request(
+            principal=self.principal,
+            model=self.request.model,
+            prompt_tokens=len(prompt.token_ids),
+            max_tokens=self.request.sampling.max_tokens,
+        )
+
+    def _opening(self) -> Opening:
+        return Opening(
+            request_id=self.request_id,
+            tenant=self.principal.tenant,
+            token_id=self.principal.token_id,
+            model=self.request.model,
+            trace_id=self.span.trace_id,
+        )
 
     def _tokenize(self) -> Tokenized:
         request, text = self.request, self.offer.text
@@ -100,12 +142,12 @@ class Generation:
         token_ids = text.encode(rendered)
         keys: list[int] = []
         if self.nodes.router.wants_keys(request.model):
-            keys = page_keys(self.tenant, token_ids)
+            keys = page_keys(self.principal.tenant, token_ids)
         return Tokenized(token_ids, rendered.initial, keys)
 
     def _asked(self, prompt: Tokenized) -> Asked:
         return Asked(
-            tenant=self.tenant,
+            tenant=self.principal.tenant,
             model=self.request.model,
             num_tokens=len(prompt.token_ids),
             max_tokens=self.request.sampling.max_tokens,
@@ -115,7 +157,11 @@ class Generation:
 
     def _submit(self, token_ids: list[int], member_context: int) -> Submit:
         """Fit the answer into the context; raise `ContextExceeded` where it does not."""
+        plan = self.principal.plan
+        quota = plan.quota_of(self.request.model)
         context_tokens = min(member_context, self.offer.context_tokens)
+        if quota.context_tokens is not None:
+            context_tokens = min(context_tokens, quota.context_tokens)
         sampling = self.request.sampling
         room = context_tokens - len(token_ids)
         wanted = max(1, room) if sampling.max_tokens is None else sampling.max_tokens
@@ -123,11 +169,14 @@ class Generation:
             raise ContextExceeded(len(token_ids) + wanted, context_tokens)
         return Submit(
             request_id=self.request_id,
-            tenant=self.tenant,
+            tenant=self.principal.tenant,
             model=self.request.model,
             token_ids=token_ids,
             sampling=sampling,
             stop_token_ids=tuple(sorted(self.offer.text.stop_token_ids)),
             max_tokens=wanted,
             session=self.request.session,
+            share=plan.share,
+            may_wait=self.request.may_wait,
+            max_waiting=quota.queue_depth,
         )

@@ -61,7 +61,7 @@ class RunEndpoint:
             send,
             dialect=self._dialect,
             headers={"cf-ai-req-id": request_id},
-            late_headers=trail.headers if self._services.show_routing else dict,
+            late_headers=partial(_late_headers, trail, self._services.show_routing),
             stall_timeout_s=self._services.limits.stall_timeout_s,
         )
         try:
@@ -108,13 +108,14 @@ class RunEndpoint:
             bearer_token(request.headers), request.path_params["account"]
         )
         _check_query(request)
+        model = request.path_params["model"]
+        offer = services.offers.resolve(model)
+        services.limiter.precheck(principal, offer.entry.id)
         body = await read_body(
             request,
             max_bytes=services.limits.max_body_bytes,
             timeout_s=services.limits.body_timeout_s,
         )
-        model = request.path_params["model"]
-        offer = services.offers.resolve(model)
         session = request.headers.get(SESSION_HEADER)
         parsed = await off_loop(
             partial(self._dialect.parse, body, offer.target, session=session),
@@ -129,9 +130,11 @@ class RunEndpoint:
             request=parsed,
             body_bytes=len(body),
             request_id=request_id,
-            tenant=principal.tenant,
+            principal=principal,
             offer=offer,
             nodes=services.nodes,
+            limiter=services.limiter,
+            ledger=services.ledger,
             span=span,
             threads=services.threads,
             trail=trail,
@@ -180,6 +183,10 @@ class RunEndpoint:
             await reply.end()
         if deadline.cancelled_caught:
             raise RequestTimeout
+
+
+def _late_headers(trail: Trail, show_routing: bool) -> dict[str, str]:
+    return {**trail.limits, **(trail.headers() if show_routing else {})}
 
 
 def _keep_in(events: list[Event]) -> Emit:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 from opentelemetry.trace import Tracer
 
-from tenantry_runtime.tenancy import Authenticator, Store
+from tenantry_runtime.tenancy import Authenticator, Ledger, Limiter, NoLedger, NoLimits, Store
 
 from .config import Limits
 from .nodes import Nodes
@@ -28,5 +28,7 @@ class Services:
     threads: anyio.CapacityLimiter
     """For requests that are too long for the event loop."""
     limits: Limits
+    limiter: Limiter = field(default_factory=NoLimits)
+    ledger: Ledger = field(default_factory=NoLedger)
     show_routing: bool = False
     """Whether responses say in headers which members served them."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from tenantry_runtime.routing.member import MemberId
@@ -22,6 +23,8 @@ class Trail:
     placement: Placement | None = None
     """The latest."""
     cached_tokens: int | None = None
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """Headers that say where the tenant stands."""
 
     def headers(self) -> dict[str, str]:
         """Return the headers for what is known."""

@@ -148,6 +148,7 @@ class WorkersAI:
             stream=bool(asked.stream),
             include_usage=stream_options.include_usage is not False,
             session=_session(session, asked.prompt_cache_key),
+            may_wait=not (asked.options is not None and asked.options.rejectIfBusy),
         )
 
     def printer(self, request: GenerateRequest, *, response_id: str, created_s: int) -> ChatPrinter:

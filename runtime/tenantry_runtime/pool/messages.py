@@ -36,7 +36,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from tenantry_runtime.core import FinishReason, Phase, Sampling
+from tenantry_runtime.core import FinishReason, Phase, Sampling, Share
 
 PROTOCOL_VERSION = 1
 OLDEST_PROTOCOL_VERSION = 1
@@ -115,6 +115,12 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """Already resolved by the edge: at least 1, and prompt + max_tokens fits the context."""
     session: str | None = None
     part: Part = "whole"
+    share: Share = Share()
+    """What the tenant has of the pool."""
+    may_wait: bool = True
+    """False: fail with `capacity` rather than wait for a turn."""
+    max_waiting: int | None = None
+    """Sequences of the tenant that may wait at one time, this one among them; None: as the pool has it."""
 
 
 class HandoffTarget(msgspec.Struct, frozen=True, kw_only=True):

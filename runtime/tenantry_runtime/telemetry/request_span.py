@@ -68,6 +68,12 @@ class RequestSpan:
             if port is not None:
                 self._root.set_attribute(names.SERVER_PORT, port)
 
+    @property
+    def trace_id(self) -> str:
+        """32 hexadecimal digits; empty where nothing is traced."""
+        context = self._root.get_span_context()
+        return format(context.trace_id, "032x") if context.is_valid else ""
+
     def asked(self, request: GenerateRequest, *, model: str, tenant: TenantId) -> None:
         """Record what is asked, and by whom; `model` is the name that the request used."""
         operation = "chat" if request.prompt is None else "text_completion"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import Forbidden, Unauthenticated
 
+from .plan import Plan
 from .store import Store
 from .tokens import TOKEN_PREFIX, digest
 
@@ -19,6 +20,7 @@ class Principal:
     tenant: TenantId
     token_id: str
     scopes: frozenset[str]
+    plan: Plan = field(default_factory=Plan)
 
 
 class Authenticator:

@@ -14,12 +14,27 @@ metadata = sa.MetaData(
     }
 )
 
+UNIX_MS = "Unix time in milliseconds"
+PICO_USD = "10**-12 USD"
+
+plans = sa.Table(
+    "plans",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("terms", sa.JSON, nullable=False, comment="`tenancy.plan.Plan`"),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
+)
+
 accounts = sa.Table(
     "accounts",
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("name", sa.String(256), nullable=False),
-    sa.Column("created_ms", sa.BigInteger, nullable=False, comment="Unix time"),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
+    sa.Column("plan_id", sa.ForeignKey("plans.id"), nullable=False, index=True),
+    sa.Column("overrides", sa.JSON, nullable=False, comment="keys of `Plan` that beat the plan's"),
+    sa.Column("suspended_ms", sa.BigInteger, nullable=True, comment="null: not suspended"),
+    sa.Column("deleted_ms", sa.BigInteger, nullable=True, comment="null: not deleted"),
 )
 
 tokens = sa.Table(
@@ -30,6 +45,111 @@ tokens = sa.Table(
     sa.Column("name", sa.String(256), nullable=False),
     sa.Column("digest", sa.LargeBinary(32), nullable=False, unique=True, comment="SHA-256"),
     sa.Column("scopes", sa.JSON, nullable=False, comment="list of names"),
-    sa.Column("created_ms", sa.BigInteger, nullable=False, comment="Unix time"),
-    sa.Column("revoked_ms", sa.BigInteger, nullable=True, comment="Unix time; null: valid"),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
+    sa.Column("expires_ms", sa.BigInteger, nullable=True, comment="null: never"),
+    sa.Column("last_used_ms", sa.BigInteger, nullable=True, comment="to the minute"),
+    sa.Column("revoked_ms", sa.BigInteger, nullable=True, comment="null: valid"),
+)
+
+usage = sa.Table(
+    "usage",
+    metadata,
+    sa.Column("request_id", sa.String(64), primary_key=True),
+    sa.Column("account_id", sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column("token_id", sa.String(64), nullable=False),
+    sa.Column("model", sa.String(128), nullable=False, comment="canonical id"),
+    sa.Column("worker", sa.String(128), nullable=False, comment="empty: none"),
+    sa.Column("worker_version", sa.String(64), nullable=False, comment="empty: none"),
+    sa.Column("started_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
+    sa.Column("ended_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
+    sa.Column("input_tokens", sa.BigInteger, nullable=False, comment="cached ones too"),
+    sa.Column("cached_tokens", sa.BigInteger, nullable=False),
+    sa.Column("output_tokens", sa.BigInteger, nullable=False, comment="reasoning too"),
+    sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
+    sa.Column("input_price", sa.BigInteger, nullable=False, comment=f"{PICO_USD} a token"),
+    sa.Column("cached_price", sa.BigInteger, nullable=False, comment=f"{PICO_USD} a token"),
+    sa.Column("output_price", sa.BigInteger, nullable=False, comment=f"{PICO_USD} a token"),
+    sa.Column("cost", sa.BigInteger, nullable=False, comment=PICO_USD),
+    sa.Column(
+        "revision", sa.String(64), nullable=False, comment="of the checkpoint; empty: none ran"
+    ),
+    sa.Column("formats", sa.String(256), nullable=False, comment="of weights and cache, by phase"),
+    sa.Column("trace_id", sa.String(32), nullable=False, comment="hexadecimal; empty: none"),
+    sa.Column("outcome", sa.String(32), nullable=False),
+    sa.Index("ix_usage_account_id_ended_ms", "account_id", "ended_ms"),
+)
+"""One row per request, never changed: what it is billed by."""
+
+daily_usage = sa.Table(
+    "daily_usage",
+    metadata,
+    sa.Column("account_id", sa.ForeignKey("accounts.id"), primary_key=True),
+    sa.Column("day", sa.String(10), primary_key=True, comment="YYYY-MM-DD, UTC, of `ended_ms`"),
+    sa.Column("model", sa.String(128), primary_key=True),
+    sa.Column("worker", sa.String(128), primary_key=True, comment="empty: none"),
+    sa.Column("requests", sa.BigInteger, nullable=False),
+    sa.Column("input_tokens", sa.BigInteger, nullable=False),
+    sa.Column("cached_tokens", sa.BigInteger, nullable=False),
+    sa.Column("output_tokens", sa.BigInteger, nullable=False),
+    sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
+    sa.Column("cost", sa.BigInteger, nullable=False, comment=PICO_USD),
+)
+"""Sums of `usage`, changed in the transaction that adds a row there."""
+
+incidents = sa.Table(
+    "incidents",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True, comment="a digest: told twice, kept once"),
+    sa.Column("time_ms", sa.BigInteger, nullable=False, comment=UNIX_MS, index=True),
+    sa.Column("node", sa.String(256), nullable=False, comment="its address"),
+    sa.Column("model", sa.String(128), nullable=False),
+    sa.Column("account_id", sa.String(64), nullable=False),
+    sa.Column("request_id", sa.String(64), nullable=False),
+    sa.Column("step", sa.BigInteger, nullable=False),
+    sa.Column("op", sa.String(64), nullable=False),
+    sa.Column("logical_page", sa.BigInteger, nullable=True),
+    sa.Column("page", sa.BigInteger, nullable=True),
+    sa.Column("found", sa.JSON, nullable=False, comment="list of what did not agree"),
+)
+"""Pages that were not their sequence's own (`pool.messages.Incident`)."""
+
+rates = sa.Table(
+    "rates",
+    metadata,
+    sa.Column("account_id", sa.String(64), primary_key=True),
+    sa.Column("model", sa.String(128), primary_key=True),
+    sa.Column("limit", sa.String(32), primary_key=True, comment="requests or tokens, per minute"),
+    sa.Column(
+        "full_us", sa.BigInteger, nullable=False, comment="Unix time at which all is free again"
+    ),
+)
+"""Where each tenant stands (`tenancy.limits`)."""
+
+edges = sa.Table(
+    "edges",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("seen_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
+)
+"""Edge processes that give signs of life; what one that is gone had open is void."""
+
+open_requests = sa.Table(
+    "open_requests",
+    metadata,
+    sa.Column("account_id", sa.String(64), primary_key=True),
+    sa.Column("model", sa.String(128), primary_key=True),
+    sa.Column(
+        "edge_id", sa.ForeignKey("edges.id", ondelete="CASCADE"), primary_key=True, index=True
+    ),
+    sa.Column("num_open", sa.Integer, nullable=False),
+)
+
+secrets = sa.Table(
+    "secrets",
+    metadata,
+    sa.Column("account_id", sa.ForeignKey("accounts.id"), primary_key=True),
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("key_id", sa.String(64), nullable=False, comment="of the key that encrypted it"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False, comment="`tenancy.secrets`"),
+    sa.Column("updated_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
 )

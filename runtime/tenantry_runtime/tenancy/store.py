@@ -1,31 +1,24 @@
-"""Accounts and tokens, kept in SQLite."""
+"""Accounts and tokens, as the database keeps them."""
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import ConfigurationError
 
 from . import schema
-from .migrate import upgrade
+from .database import Database, open_database
 from .tokens import digest, new_secret, new_token_id
-
-DATABASE_FILE = "tenantry.db"
 
 DEFAULT_SCOPES = ("run",)
 
-BUSY_TIMEOUT_MS = 5_000
-"""How long a writer waits for another; every transaction here is one statement or two."""
+DEFAULT_PLAN = "unlimited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +26,10 @@ class Account:
     id: TenantId
     name: str
     created_ms: int
+    plan_id: str
+    overrides: dict[str, object]
+    suspended_ms: int | None
+    deleted_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +42,8 @@ class Token:
     digest: bytes
     scopes: tuple[str, ...]
     created_ms: int
+    expires_ms: int | None
+    last_used_ms: int | None
     revoked_ms: int | None
 
 
@@ -62,14 +61,13 @@ class NewToken:
 class Store:
     """Made by `open_store`; safe to share between tasks."""
 
-    def __init__(self, engine: AsyncEngine, *, now_ms: Callable[[], int]) -> None:
-        self._engine = engine
-        self._now_ms = now_ms
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     async def check(self) -> None:
         """Raise `ConfigurationError` unless the store answers."""
         try:
-            async with self._engine.connect() as connection:
+            async with self.database.connect() as connection:
                 await connection.execute(sa.select(sa.func.count()).select_from(schema.accounts))
         except sa.exc.DBAPIError as error:
             raise ConfigurationError(f"the store is unusable: {error.orig}") from error
@@ -77,14 +75,20 @@ class Store:
     async def create_account(self, account: TenantId, *, name: str | None = None) -> Account:
         """Create an account, or return the one that exists."""
         accounts = schema.accounts
-        created = {"id": account, "name": name or account, "created_ms": self._now_ms()}
+        created = {
+            "id": account,
+            "name": name or account,
+            "created_ms": self.database.now_ms(),
+            "plan_id": DEFAULT_PLAN,
+            "overrides": {},
+        }
         try:
-            async with self._engine.begin() as connection:
+            async with self.database.begin() as connection:
                 await connection.execute(sa.insert(accounts).values(created))
         except sa.exc.IntegrityError:
             # it exists, made long ago or by another process just now
             pass
-        async with self._engine.connect() as connection:
+        async with self.database.connect() as connection:
             found = await connection.execute(sa.select(accounts).where(accounts.c.id == account))
             return Account(**found.mappings().one())
 
@@ -99,10 +103,10 @@ class Store:
             "name": name,
             "digest": digest(created.secret),
             "scopes": list(scopes),
-            "created_ms": self._now_ms(),
+            "created_ms": self.database.now_ms(),
         }
         try:
-            async with self._engine.begin() as connection:
+            async with self.database.begin() as connection:
                 await connection.execute(sa.insert(schema.tokens).values(row))
         except sa.exc.IntegrityError as error:
             raise LookupError(f"no account {account!r}") from error
@@ -111,69 +115,26 @@ class Store:
     async def find_token(self, secret: str) -> Token | None:
         """Look a token up, revoked or not."""
         wanted = sa.select(schema.tokens).where(schema.tokens.c.digest == digest(secret))
-        async with self._engine.connect() as connection:
+        async with self.database.connect() as connection:
             row = (await connection.execute(wanted)).mappings().one_or_none()
         return None if row is None else Token(**{**row, "scopes": tuple(row["scopes"])})
 
     async def revoke_token(self, token_id: str) -> bool:
         """Revoke a token for good; False if there is none that is valid."""
         tokens = schema.tokens
-        async with self._engine.begin() as connection:
+        async with self.database.begin() as connection:
             revoked = await connection.execute(
                 sa.update(tokens)
                 .where(tokens.c.id == token_id, tokens.c.revoked_ms.is_(None))
-                .values(revoked_ms=self._now_ms())
+                .values(revoked_ms=self.database.now_ms())
             )
         return revoked.rowcount > 0
 
 
 @asynccontextmanager
 async def open_store(
-    state_dir: Path, *, now_ms: Callable[[], int] | None = None
+    state_dir: Path, *, url: str | None = None, now_ms: Callable[[], int] | None = None
 ) -> AsyncIterator[Store]:
-    """Open the store in a directory, made and migrated as needed.
-
-    Only the owner can read the files. Raises `ConfigurationError` for a directory or a database
-    that cannot be used.
-    """
-    path = state_dir / DATABASE_FILE
-    try:
-        _make_private(path)
-        await upgrade(path)
-    except OSError as error:
-        raise ConfigurationError(f"the state directory {state_dir} is unusable: {error}") from error
-    engine = _connect(path)
-    try:
-        yield Store(engine, now_ms=now_ms or _unix_ms)
-    finally:
-        await engine.dispose()
-
-
-def _make_private(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite gives its -wal and -shm files the mode of the database
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    os.chmod(path, 0o600)
-
-
-def _connect(path: Path) -> AsyncEngine:
-    engine = create_async_engine(sa.URL.create("sqlite+aiosqlite", database=str(path)))
-    sa.event.listen(engine.sync_engine, "connect", _configure)
-    return engine
-
-
-# Any: the DBAPI connection, adapted by SQLAlchemy, has no public type
-def _configure(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    for pragma in (
-        "journal_mode = WAL",
-        "synchronous = NORMAL",
-        "foreign_keys = ON",
-        f"busy_timeout = {BUSY_TIMEOUT_MS}",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _unix_ms() -> int:
-    return time.time_ns() // 1_000_000
+    """Open the store of a database, as `open_database` does."""
+    async with open_database(state_dir, url=url, now_ms=now_ms) as database:
+        yield Store(database)

@@ -33,6 +33,7 @@ from tenantry_runtime.errors import (
     NodeUnavailable,
 )
 from tenantry_runtime.telemetry import RequestSpan
+from tenantry_runtime.tenancy import Principal
 from tenantry_runtime.text import Prompt
 
 REQUEST_ID = RequestId("request-1")
@@ -48,7 +49,7 @@ def a_generation(
         request=parsed(**{"prompt": "hi", **fields}),
         body_bytes=body_bytes,
         request_id=REQUEST_ID,
-        tenant=TenantId("dev"),
+        principal=Principal(tenant=TenantId("dev"), token_id="tok_1", scopes=frozenset({"run"})),
         offer=offer or an_offer(),
         nodes=Nodes([node]),
         span=RequestSpan(

@@ -105,7 +105,7 @@ def test_a_header_beats_the_cache_key_as_the_session() -> None:
         {"metadata": {"any": ["thing"]}},
         {"service_tier": "auto"},
         {"safety_identifier": "s"},
-        {"options": {"rejectIfBusy": True}},
+        {"options": {"rejectIfBusy": False}},
         {"n": 1},
         {"frequency_penalty": 0},
         {"presence_penalty": 0.0},
@@ -324,3 +324,8 @@ def test_calls_of_earlier_turns_need_no_declared_tool() -> None:
     )
 
     assert request.tools == ()
+
+
+def test_who_would_rather_be_refused_than_wait_says_so() -> None:
+    assert parsed().may_wait
+    assert not parsed(options={"rejectIfBusy": True}).may_wait

@@ -1,0 +1,69 @@
+"""What the edge asks of limits, for each request: one permit, held until the request has ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from .authentication import Principal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What limits need to know of a request."""
+
+    principal: Principal
+    model: str
+    """Canonical id."""
+    prompt_tokens: int
+    max_tokens: int | None
+    """Of the answer; None: as many as there is room for."""
+
+
+class Permit(Protocol):
+    """A request's place within its tenant's limits."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Of the response: where the tenant stands."""
+        ...
+
+    def use(self, num_tokens: int) -> None:
+        """Say how many tokens it came to, prompt and answer; nothing is known to have run before."""
+        ...
+
+
+class Limiter(Protocol):
+    """Holds tenants to their plans, over all edge processes of a store."""
+
+    def precheck(self, principal: Principal, model: str) -> None:
+        """Raise what `admit` would, where that is known without asking anybody: before any work."""
+        ...
+
+    def admit(self, request: Request) -> AbstractAsyncContextManager[Permit]:
+        """Take the request's place; raise `RateExceeded` or `QuotaExceeded` if there is none.
+
+        Leaving the block gives back what was not used. Nothing is asked per token.
+        """
+        ...
+
+
+class _Free:
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    def use(self, num_tokens: int) -> None:
+        pass
+
+
+class NoLimits:
+    """Admits everybody. A `Limiter`."""
+
+    def precheck(self, principal: Principal, model: str) -> None:
+        pass
+
+    @asynccontextmanager
+    async def admit(self, request: Request) -> AsyncIterator[Permit]:
+        yield _Free()
