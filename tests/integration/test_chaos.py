@@ -39,7 +39,7 @@ IMPATIENT = {
 
 HOLDS = {
     "reserved": lambda: Hold(kind=Kind.OPEN),
-    "mid-push": lambda: Hold(kind=Kind.PAGE, number=2),
+    "mid-push": lambda: Hold(kind=Kind.PAGES, number=2),
     "pushed": lambda: Hold(kind=Kind.END),
 }
 STATES = pytest.mark.parametrize("state", HOLDS)

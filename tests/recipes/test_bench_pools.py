@@ -105,19 +105,27 @@ def test_streams_are_compared_with_the_engine_round_by_round() -> None:
 
 
 def test_steps_are_compared_with_those_of_their_round_without_pushes() -> None:
-    def steps(*step_s: float) -> Steps:
-        return Steps(reached_per_s=40e6, step_s=step_s)
+    def steps(*step_s: float, control: Steps | None = None) -> Steps:
+        own_s = tuple(time_s / 2 for time_s in step_s)
+        return Steps(reached_per_s=40e6, step_s=step_s, own_s=own_s, control=control)
 
     rows = rows_of(
         [
-            {0.0: steps(0.002, 0.002, 0.008), 50e6: steps(0.003, 0.003, 0.003)},
-            {50e6: steps(0.004, 0.004, 0.004), 0.0: steps(0.004, 0.004, 0.004)},
+            {
+                0.0: steps(0.002, 0.002, 0.008),
+                50e6: steps(0.003, 0.003, 0.003, control=steps(0.0025, 0.0025, 1.0)),
+            },
+            {
+                50e6: steps(0.004, 0.004, 0.004, control=steps(0.005, 0.005, 0.005)),
+                0.0: steps(0.004, 0.004, 0.004),
+            },
         ]
     )
 
     assert [row.asked_per_s for row in rows] == [0.0, 50e6]
     assert rows[0].median_ratio is None
-    assert rows[1].median_ratio == pytest.approx((1.0, 1.25, 1.5))
+    assert rows[1].median_ratio == rows[1].own_ratio == pytest.approx((1.0, 1.25, 1.5))
+    assert rows[1].control_ratio == pytest.approx((1.25, 1.25, 1.25))
     assert "| 50 " in layout(rows).splitlines()[-1]
 
 
@@ -157,8 +165,10 @@ def test_only_steps_of_the_whole_batch_are_timed(tmp_path: Path) -> None:
 
     # written by when the batch has ended
     assert counts == [0, 0, 0, 2, 2]
-    earlier_s, later_s = read_times(file)
-    assert earlier_s < later_s
+    earlier, later = read_times(file)
+    assert earlier.at_s < later.at_s
+    # a processor's time passes no faster than all time, but for what is between two looks
+    assert 0 <= later.own_s - earlier.own_s <= later.at_s - earlier.at_s + 1e-3
 
 
 @pytest.mark.parametrize("name", ["kimi-k2.6-nano", "glm-5.2-nano"])
@@ -192,3 +202,4 @@ def test_a_decode_node_takes_pages_while_it_steps() -> None:
     assert 0 < with_pushes.reached_per_s.median < 10e6
     assert 0 < without.median_s.median <= without.p90_s.median
     assert with_pushes.median_ratio is not None
+    assert with_pushes.own_ratio is not None and with_pushes.control_ratio is not None

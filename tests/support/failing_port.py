@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tenantry_runtime.pool.messages import (
     HandoffEnd,
     HandoffTarget,
@@ -50,9 +52,9 @@ class FailingPort:
         self._may_fail("events")
         return self._port.events()
 
-    def release(self, page: PageCame) -> None:
+    def release(self, pages: Sequence[PageCame]) -> None:
         self._may_fail("release")
-        self._port.release(page)
+        self._port.release(pages)
 
     def answer(self, source: int, problem: str | None) -> None:
         self._may_fail("answer")

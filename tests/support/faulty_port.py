@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -167,8 +167,8 @@ class FaultyPort:
     def events(self) -> list[PortEvent]:
         return self._port.events()
 
-    def release(self, page: PageCame) -> None:
-        self._port.release(page)
+    def release(self, pages: Sequence[PageCame]) -> None:
+        self._port.release(pages)
 
     def answer(self, source: int, problem: str | None) -> None:
         self._port.answer(source, problem)

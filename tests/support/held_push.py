@@ -75,7 +75,7 @@ class Spoiler:
         if method != PUSH:
             return [frame]
         self.num_handoffs += frame[0] == Kind.OPEN
-        if frame[0] != Kind.PAGE or self._rng.random() >= self.share:
+        if frame[0] != Kind.PAGES or self._rng.random() >= self.share:
             return [frame]
         self.num_spoiled += 1
         return self.spoil(self._rng, frame)

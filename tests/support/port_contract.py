@@ -122,7 +122,7 @@ class PortContract:
             assert isinstance(page, PageCame)
             header, data = a_page(place)
             assert (page.header, bytes(page.data)) == (header, data)
-            joined.receiver.release(page)
+            joined.receiver.release([page])
         assert isinstance(end, EndCame)
         assert end.end == an_end()
         assert {page.source for page in pages if isinstance(page, PageCame)} == {end.source}
@@ -143,7 +143,7 @@ class PortContract:
         self.push(joined, channel, [0])
         [page] = self.came(joined)
         assert isinstance(page, PageCame)
-        joined.receiver.release(page)
+        joined.receiver.release([page])
         joined.receiver.answer(page.source, "digest of page 0")
         [lost] = self.told(joined)
         assert isinstance(lost, ChannelLost)
@@ -155,7 +155,7 @@ class PortContract:
         self.push(joined, channel, [0])
         [page] = self.came(joined)
         assert isinstance(page, PageCame)
-        joined.receiver.release(page)
+        joined.receiver.release([page])
         joined.receiver.answer(page.source, "too late")
         # the sender does not know it yet
         self.push(joined, channel, [1])
@@ -168,7 +168,7 @@ class PortContract:
         self.push(joined, channel, [0])
         [page] = self.came(joined)
         assert isinstance(page, PageCame)
-        joined.receiver.release(page)
+        joined.receiver.release([page])
         joined.sender.close(channel)
         joined.sender.close(channel)
         assert self.came(joined) == [SourceLost(5, page.source)]
@@ -184,7 +184,7 @@ class PortContract:
             self.push(joined, channel, [place])
             for page in self.came(joined):
                 assert isinstance(page, PageCame)
-                joined.receiver.release(page)
+                joined.receiver.release([page])
                 pages.append(page)
             joined.settle()
         assert [page.header.logical_page for page in pages] == list(range(3 * room))
@@ -203,7 +203,7 @@ class PortContract:
         assert not joined.sender.room, "pages pile up somewhere"
         for place, page in enumerate(held):
             assert bytes(page.data) == a_page(place)[1], "a page that is not released has changed"
-            joined.receiver.release(page)
+            joined.receiver.release([page])
         joined.settle()
         assert joined.sender.room
 
@@ -219,7 +219,7 @@ class PortContract:
         for event in self.came(joined):
             match event:
                 case PageCame(header=header, source=source):
-                    joined.receiver.release(event)
+                    joined.receiver.release([event])
                     sources.setdefault(header.handoff, set()).add(source)
                 case EndCame(end=end, source=source):
                     sources.setdefault(end.handoff, set()).add(source)
@@ -239,14 +239,14 @@ class PortContract:
         assert len(events) == 2
         for page in events:
             assert isinstance(page, PageCame)
-            joined.receiver.release(page)
+            joined.receiver.release([page])
 
     def test_a_sender_that_is_gone_is_told_of(self, joined: Joined) -> None:
         channel = self.open(joined)
         self.push(joined, channel, [0])
         [page] = self.came(joined)
         assert isinstance(page, PageCame)
-        joined.receiver.release(page)
+        joined.receiver.release([page])
         joined.lose_sender()
         assert self.came(joined) == [SourceLost(5, page.source)]
 

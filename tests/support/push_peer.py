@@ -100,7 +100,7 @@ class Pusher:
         self, header: PageHeader, content: bytes, *, num_ready: int | None = None
     ) -> None:
         ready = header.logical_page + 1 if num_ready is None else num_ready
-        for frame in page_frames(ready, header, memoryview(content)):
+        for frame in page_frames(ready, [header], [memoryview(content)]):
             await self.send(frame)
 
     async def read(self) -> ReceiverFrame | None:

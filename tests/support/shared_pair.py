@@ -24,7 +24,7 @@ from tenantry_runtime.pool.page_messages import (
     PushClose,
     PushEnd,
     PushPage,
-    SlotRead,
+    SlotsRead,
 )
 from tenantry_runtime.pool.peers import Peers
 from tenantry_runtime.pool.push_receiver import PushReceiver
@@ -125,8 +125,8 @@ class SharedPair:
                     self._pusher.obey(report)
         while self._right.reports:
             match self._right.reports.popleft():
-                case SlotRead(slot=slot):
-                    self._front.free(slot)
+                case SlotsRead(slots=slots):
+                    self._front.free(slots)
                 case PushAnswer() as answer:
                     self._front.answer(answer)
         for side in (self._left, self._right):
@@ -148,7 +148,7 @@ class SharedPair:
                 or outgoing.num_credit != incoming.claim.num_promised
                 or incoming.claim.num_ready != outgoing.num_ready
                 or incoming.num_received != outgoing.num_sent
-                or (outgoing.pages and outgoing.has_credit)
+                or (outgoing.pages and outgoing.num_credited)
                 or is_ending != incoming.is_ended
             ):
                 return False

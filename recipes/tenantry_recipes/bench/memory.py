@@ -25,3 +25,10 @@ def family_of(pid: int) -> list[int]:
 def family_peak_bytes(pid: int) -> int:
     """Return the sum of the peaks of a process and all that descend from it."""
     return sum(map(peak_bytes, family_of(pid)))
+
+
+def processor_s(pid: int) -> float:
+    """Return the time that a process, with all its threads, has had of processors."""
+    # the name before it, in parentheses, may hold anything
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

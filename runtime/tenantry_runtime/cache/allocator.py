@@ -78,6 +78,19 @@ class PageAllocator:
         return len(self._free)
 
     @property
+    def num_pages(self) -> int:
+        return len(self._ledger)
+
+    @property
+    def num_usable(self) -> int:
+        """Pages that are not quarantined."""
+        return len(self._ledger) - self._ledger.num_in(PageState.QUARANTINED)
+
+    def num_private(self, owner: OwnerSlot) -> int:
+        """Return how many pages of the owner are in leases alone."""
+        return self._ledger.num_owned(owner, PageState.PRIVATE)
+
+    @property
     def tags(self) -> Sequence[Tag]:
         """What each page's tag should be, for an audit of the device."""
         return tuple(self._ledger.tags)
@@ -178,13 +191,22 @@ class PageAllocator:
             page.enter()
         return lease
 
-    def retire(self, page: SharedPage) -> None:
-        """Give a shared page back; it becomes free when all steps that read it are finished."""
-        index = page.ref.index
-        assert self._shared.get(index) is page, f"page {index} is not shared, or has been retired"
-        assert not page.num_readers, f"page {index} has {page.num_readers} readers"
-        del self._shared[index]
-        self._quiesce(array("q", [index]), page.last_read)
+    def retire(self, *pages: SharedPage) -> None:
+        """Give shared pages back; each becomes free when all steps that read it are finished."""
+        unread = array("q")
+        for page in pages:
+            index = page.ref.index
+            assert self._shared.get(index) is page, (
+                f"page {index} is not shared, or has been retired"
+            )
+            assert not page.num_readers, f"page {index} has {page.num_readers} readers"
+            del self._shared[index]
+            if page.last_read <= self._finished:
+                unread.append(index)
+            else:
+                self._quiesce(array("q", [index]), page.last_read)
+        # in one call: on the device, too, it costs as much as one page
+        self._quiesce(unread, self._finished)
 
     def quarantine(self, index: PageIndex) -> None:
         """Let nobody have the page until `readmit`: at once if it is free, else when it would be.

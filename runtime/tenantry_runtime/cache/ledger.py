@@ -28,7 +28,9 @@ class PageLedger:
         """Make a free page private under a fresh tag."""
         assert self.states[index] is PageState.FREE, f"page {index} is not free"
         self.tags[index] = tag
-        self._num_owned.setdefault(owner_of(tag), Counter())
+        owner = owner_of(tag)
+        if owner not in self._num_owned:
+            self._num_owned[owner] = Counter()
         self.move(index, PageState.PRIVATE)
 
     def move(self, index: PageIndex, state: PageState) -> None:
@@ -52,11 +54,16 @@ class PageLedger:
         self.move(index, state)
         self.tags[index] = NOBODY_TAG
         owned = self._num_owned[owner]
-        if not any(owned[state] for state in _OWNED):
+        # looked up one by one: `any` takes as long as all else here
+        if not (owned[PageState.PRIVATE] or owned[PageState.SHARED] or owned[PageState.QUIESCING]):
             del self._num_owned[owner]
 
     def num_in(self, state: PageState) -> int:
         return self._num_in[state]
+
+    def num_owned(self, owner: OwnerSlot, state: PageState) -> int:
+        owned = self._num_owned.get(owner)
+        return 0 if owned is None else owned[state]
 
     def owners(self) -> Mapping[OwnerSlot, OwnerPages]:
         return MappingProxyType(

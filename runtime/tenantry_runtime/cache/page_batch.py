@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from .owners import OwnerSlot
 from .pages import Lease
@@ -23,3 +24,21 @@ class PageBatch:
     """Positions `start:read_len` are written, `0:read_len` read."""
     first_page_S: Sequence[int] | None = None
     """Logical pages before it are neither read nor written; None: all are read."""
+
+    @classmethod
+    def joined(cls, batches: Iterable[PageBatch]) -> PageBatch:
+        """Return the sequences of several batches, one batch after the other."""
+        parts = tuple(batches)
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            leases_S=[*chain.from_iterable(part.leases_S for part in parts)],
+            owner_S=[*chain.from_iterable(part.owner_S for part in parts)],
+            start_S=[*chain.from_iterable(part.start_S for part in parts)],
+            read_len_S=[*chain.from_iterable(part.read_len_S for part in parts)],
+            first_page_S=[
+                *chain.from_iterable(
+                    part.first_page_S or (0,) * len(part.leases_S) for part in parts
+                )
+            ],
+        )

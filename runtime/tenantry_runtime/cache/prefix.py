@@ -7,7 +7,7 @@ nobody else is given the slot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -78,6 +78,12 @@ class PrefixTrees:
         """Pages that nobody reads: all of them can be evicted."""
         return sum(tree.num_unread for tree in self.trees)
 
+    def num_read(self, tenant: str) -> int:
+        """Return how many pages of the tenant have readers."""
+        tree = self._trees.get(tenant)
+        dropped = sum(t.num_read for t in self._dropped if t.tenant == tenant)
+        return dropped + (0 if tree is None else tree.num_read)
+
     def match(self, tenant: str, owner: OwnerSlot, token_ids: Sequence[int]) -> PrefixMatch:
         """Lease the longest known run of pages; the last token is never in it.
 
@@ -120,20 +126,26 @@ class PrefixTrees:
         """Return the key of every page that can be found (`prefix_keys.py`). O(pages)."""
         return [node.key for tree in self._trees.values() for node in tree.nodes()]
 
-    def evict(self, num_pages: int) -> int:
+    def evict(self, num_pages: int, *, spared: Callable[[str], int] = lambda tenant: 0) -> int:
         """Retire up to `num_pages` pages that nobody reads; return how many were retired.
 
-        Each comes from the tenant that has the most of them, so that a flood of one tenant's
-        prompts costs the others nothing. They are free once the steps that read them are finished.
+        Each comes from the tenant that has the most of them beyond the number `spared`, so that a
+        flood of one tenant's prompts costs the others nothing, and those last whose plan keeps room
+        for them. They are free once the steps that read them are finished.
         """
-        order = [(-tree.num_unread, i, tree) for i, tree in enumerate(self._trees.values())]
+        kept = [spared(tree.tenant) for tree in self._trees.values()]
+        order = [(kept[i] - t.num_unread, i, t) for i, t in enumerate(self._trees.values())]
         heapify(order)
         num_evicted = 0
         while order and num_evicted < num_pages:
-            _, i, tree = heappop(order)
-            if tree.evict(1):
-                num_evicted += 1
-                heappush(order, (-tree.num_unread, i, tree))
+            first, i, tree = heappop(order)
+            # as many as leave it the first: then it is another's turn
+            num_first = order[0][0] - first + (i < order[0][1]) if order else num_pages
+            num_wanted = min(max(num_first, 1), num_pages - num_evicted)
+            num_found = tree.evict(num_wanted)
+            num_evicted += num_found
+            if num_found == num_wanted:
+                heappush(order, (first + num_found, i, tree))
         self._num_evicted += num_evicted
         return num_evicted
 

@@ -2,12 +2,14 @@
 
 A page's key is a 64-bit hash of the tenant and of all tokens up to the page's end:
 
-| key | is the hash of |
-|---|---|
-| root | the tenant's name in UTF-8 |
-| of a page | the key before it (little-endian uint64), then the page's 64 token ids (little-endian uint32) |
+| key | is the hash of | personalization |
+|---|---|---|
+| root | the tenant's name in UTF-8 | `tenant` |
+| of a page | the key before it (little-endian uint64), then the page's 64 token ids (little-endian uint32) | `page` |
 
-The hash is BLAKE2b with a digest of 8 bytes, read as a little-endian unsigned integer.
+The hash is BLAKE2b with a digest of 8 bytes, read as a little-endian unsigned integer. It is
+personalized so that no name of a tenant has the key of another's page: whoever may choose its own
+name could have its first pages taken for those that follow.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ KEY_BYTES = 8
 
 def root_key(tenant: str) -> int:
     """Return the key that a tenant's first pages follow."""
-    return _hash(tenant.encode())
+    return _hash(tenant.encode(), b"tenant")
 
 
 def next_key(key: int, page: bytes) -> int:
     """Return the key of a page (`token_bytes` of its tokens) behind the page of `key`."""
-    return _hash(key.to_bytes(KEY_BYTES, "little") + page)
+    return _hash(key.to_bytes(KEY_BYTES, "little") + page, b"page")
 
 
 def page_keys(tenant: str, token_ids: Sequence[int]) -> list[int]:
@@ -57,8 +59,9 @@ def unpack_keys(packed: bytes) -> list[int]:
     return _little_endian(array("Q", packed)).tolist()
 
 
-def _hash(content: bytes) -> int:
-    return int.from_bytes(blake2b(content, digest_size=KEY_BYTES).digest(), "little")
+def _hash(content: bytes, person: bytes) -> int:
+    digest = blake2b(content, digest_size=KEY_BYTES, person=person).digest()
+    return int.from_bytes(digest, "little")
 
 
 def _little_endian(words: array[int]) -> array[int]:

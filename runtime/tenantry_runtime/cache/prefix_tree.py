@@ -143,11 +143,15 @@ class PrefixTree:
 
     def evict(self, num_pages: int) -> int:
         """Retire up to `num_pages` leaves that nobody reads; return how many there were."""
-        num_evicted = 0
-        while num_evicted < num_pages and self.evictable:
-            self._remove(self.evictable.pop())
-            num_evicted += 1
-        return num_evicted
+        evicted: list[PrefixNode] = []
+        while len(evicted) < num_pages and self.evictable:
+            node = self.evictable.pop()
+            self._remove(node)
+            evicted.append(node)
+        self._pool.retire(*evicted)
+        if evicted and not self.num_pages:
+            self._emptied(self)
+        return len(evicted)
 
     def drop(self) -> None:
         """Take no more insertions; retire what nobody reads now, and the rest as readers leave."""
@@ -214,11 +218,8 @@ class PrefixTree:
         if not self.is_dropped:
             self._journal.remove(node.key)
         self.num_pages -= 1
-        self._pool.retire(node)
         if node.parent is not None:
             self._offer(node.parent)
-        if not self.num_pages:
-            self._emptied(self)
 
 
 def page_keys(token_ids: Sequence[int], num_pages: int) -> Iterator[bytes]:

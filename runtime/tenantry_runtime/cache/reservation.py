@@ -52,33 +52,53 @@ class Reservation:
         """Accept no more; pages of a lease that has been released meanwhile are free from here on."""
         self.lease.pool.close_handoff(self.handoff)
 
-    def refusal(self, page: PushedPage) -> str | None:
-        """Return why a page may not be written, None if it may."""
+    def refused(self, pushed: Sequence[PushedPage]) -> int | None:
+        """Return the place of the first page that may not be written, None if all may."""
+        is_open, lease = self.is_open, self.lease
+        indices, tags, pages = lease.indices, lease.tags, range(self.first_page, len(lease))
+        for place, page in enumerate(pushed):
+            at, ref = page.logical_page, page.ref
+            if not (
+                is_open
+                and page.handoff == self.handoff
+                and at in pages
+                and (indices[at], tags[at]) == (ref.index, ref.tag)
+                and 0 < page.num_tokens <= PAGE_TOKENS
+            ):
+                return place
+        return None
+
+    def accept(self, pushed: Sequence[PushedPage]) -> PageBatch:
+        """Return the writes of these pages, still to be checked: one for each run of pages.
+
+        Pages that follow each other in the sequence are a run, and are written together or not at
+        all. Raises `CacheIntegrityError` for a page that is late or not as it was reserved.
+        """
+        refused = self.refused(pushed)
+        if refused is not None:
+            raise CacheIntegrityError(self._why(pushed[refused]))
+        first_S: list[int] = []
+        end_S: list[int] = []
+        for page in pushed:
+            start = page.logical_page * PAGE_TOKENS
+            if not end_S or end_S[-1] != start:
+                first_S.append(page.logical_page)
+                end_S.append(start)
+            end_S[-1] = start + page.num_tokens
+        return PageBatch(
+            leases_S=(self.lease,) * len(first_S),
+            owner_S=(self.owner,) * len(first_S),
+            start_S=[page * PAGE_TOKENS for page in first_S],
+            read_len_S=end_S,
+            first_page_S=first_S,
+        )
+
+    def _why(self, page: PushedPage) -> str:
+        """Say what is wrong with a page that may not be written."""
         if page.handoff != self.handoff or not self.is_open:
             return f"page {page.logical_page} came after its hand-off ended"
         if not self.first_page <= page.logical_page < len(self.lease):
             return f"page {page.logical_page} is not reserved"
         if page.ref != self.lease.ref(page.logical_page):
             return f"page {page.logical_page} is not the reserved one"
-        if not 0 < page.num_tokens <= PAGE_TOKENS:
-            return f"page {page.logical_page} has {page.num_tokens} tokens"
-        return None
-
-    def accept(self, pushed: Sequence[PushedPage]) -> PageBatch:
-        """Return the writes of these pages, still to be checked.
-
-        Raises `CacheIntegrityError` for a page that is late or not as it was reserved.
-        """
-        for page in pushed:
-            if refusal := self.refusal(page):
-                raise CacheIntegrityError(refusal)
-        start_S = [page.logical_page * PAGE_TOKENS for page in pushed]
-        return PageBatch(
-            leases_S=(self.lease,) * len(pushed),
-            owner_S=(self.owner,) * len(pushed),
-            start_S=start_S,
-            read_len_S=[
-                start + page.num_tokens for start, page in zip(start_S, pushed, strict=True)
-            ],
-            first_page_S=[page.logical_page for page in pushed],
-        )
+        return f"page {page.logical_page} has {page.num_tokens} tokens"

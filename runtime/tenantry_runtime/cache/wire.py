@@ -56,10 +56,18 @@ class Arrivals:
 
     pages: Sequence[ArrivedPage]
     data_SB: torch.Tensor
+    digest_S: Sequence[int] | None = None
+    """Of the bytes alone, where bringing them there has told them."""
+
+    def only(self, places: Sequence[int]) -> Arrivals:
+        """Return some of the pages, in the order of `places`."""
+        if len(places) == len(self.pages):
+            return self
+        return Arrivals([self.pages[place] for place in places], self.data_SB[list(places)])
 
 
 class Outcome(NamedTuple):
-    """What became of a page that came."""
+    """What became of a run of pages that came: all of them are written, or none."""
 
     is_ok: bool
     fault: int

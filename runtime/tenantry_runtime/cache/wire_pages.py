@@ -12,18 +12,21 @@ what somebody else left there stays where it is. The digest is that of `page_dig
 run, bound to hand-off, logical page, layer group (0: all layers) and tag.
 
 Pages are read and written through a `CheckedBatch` alone: of a sequence that does not pass, nothing
-is sent and nothing is written. S pushed pages, P pages of a lease, B bytes of one on the wire.
+is sent and nothing is written. S pushed pages, P pages of a lease, B bytes of one on the wire,
+R runs of pages (`Reservation.accept`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
+import numpy as np
 import torch
 
-from tenantry_kernels.choice import HAS_COMPILER, is_compiled
+from tenantry_kernels.choice import HAS_COMPILER, is_compiled, kind_of
 from tenantry_kernels.fp8_rows import page_scales, page_values, page_width
 from tenantry_kernels.page_digest import bind, page_digests
 from tenantry_runtime.core import PAGE_TOKENS
@@ -40,6 +43,7 @@ from .wire import Arrivals, ArrivedPage, Departure, Outcome, WirePage
 
 if HAS_COMPILER:
     from tenantry_kernels.cpu import page_digest as compiled
+    from tenantry_kernels.cpu.page_copies import PageCopies
 
 LAYER_GROUP = 0
 """All layers travel together."""
@@ -81,8 +85,12 @@ class WirePages:
             for _, pool in sorted(cache.index_keys.items())
         ]
         self._stores = (*latents, *keys)
+        self._copies = None
+        if HAS_COMPILER and kind_of(self._device) == "cpu":
+            self._copies = PageCopies([store.pool for store in self._stores])
+            self._warm_up()
 
-    @property
+    @cached_property
     def page_bytes(self) -> int:
         """Of a page that comes in."""
         return sum(store.wire_bytes(self._cache_format) for store in self._stores)
@@ -135,8 +143,14 @@ class WirePages:
 
     @torch.inference_mode()
     def load(self, arrived: Sequence[ArrivedPage]) -> Arrivals:
-        """Bring the bytes of pages, at least one, to the cache's device."""
-        # copied: the bytes are somebody else's memory, and may be read-only
+        """Bring the bytes of pages, at least one, to the cache's device.
+
+        They are valid until the next `load`. What is verified and written is this copy: the bytes
+        themselves are somebody else's memory.
+        """
+        if self._copies is not None:
+            data_SB, digest_S = self._copies.gather([page.data for page in arrived])
+            return Arrivals(arrived, data_SB, digest_S)
         data = bytearray().join([page.data for page in arrived])
         data_SB = torch.frombuffer(data, dtype=torch.uint8).view(len(arrived), -1)
         return Arrivals(arrived, data_SB.to(self._device, non_blocking=True))
@@ -144,25 +158,26 @@ class WirePages:
     @torch.inference_mode()
     def verify(self, arrivals: Arrivals) -> list[bool]:
         """Return of each page whether its bytes are what its sender made of that page and tag."""
+        digest_S = arrivals.digest_S
+        if digest_S is None:
+            digest_S = _digests(arrivals.data_SB)
         return [
-            page.digest == self.bind(digest, page.handoff, page.logical_page, page.tag)
-            for page, digest in zip(arrivals.pages, _digests(arrivals.data_SB), strict=True)
+            page.digest == bound
+            for page, bound in zip(arrivals.pages, _bound(digest_S, arrivals.pages), strict=True)
         ]
 
     @torch.inference_mode()
     def from_wire(self, writes: PageBatch, arrivals: Arrivals) -> list[Outcome]:
-        """Write verified pages where `Reservation.accept` lets them; return what the check says of each."""
+        """Write verified pages where `Reservation.accept` lets them; return what the check says of each run.
+
+        The pages are those of the runs, in their order.
+        """
         checked = self._tracker.check(writes)
-        page_S = self._written_pages(checked, writes)
-        for store, part_SB in self._split(arrivals.data_SB):
-            # in words: five times as fast as in bytes
-            store.pool.flatten(1).view(torch.int64).index_copy_(
-                0, page_S, part_SB.view(torch.int64)
-            )
+        self._write(self._written_pages(checked, writes), arrivals.data_SB)
         checked.landing.landed(checked.write_slot_T, self._num_appends)
-        ok_S = self._tracker.confirm(checked).tolist()
-        fault_S = (0,) * len(ok_S) if all(ok_S) else self._tracker.faults(checked)
-        return [Outcome(ok, fault) for ok, fault in zip(ok_S, fault_S, strict=True)]
+        ok_R = self._tracker.confirm(checked).tolist()
+        fault_R = (0,) * len(ok_R) if all(ok_R) else self._tracker.faults(checked)
+        return [Outcome(ok, fault) for ok, fault in zip(ok_R, fault_R, strict=True)]
 
     @torch.inference_mode()
     def fault(self, lease: Lease, owner: OwnerSlot, num_tokens: int) -> int:
@@ -187,16 +202,35 @@ class WirePages:
         return page_ops(store.rows, self._device).wire.get(store.wire_rows(target).name)
 
     def _written_pages(self, checked: CheckedBatch, writes: PageBatch) -> torch.Tensor:
-        """Return the page of each push; the sink of one that did not pass."""
+        """Return the pool's page of each pushed page; the sink of one that did not pass."""
         counts = [end - start for start, end in zip(writes.start_S, writes.read_len_S, strict=True)]
-        first_row_S = [0, *accumulate(counts)][:-1]
-        slot_S = checked.write_slot_T[first_row_S]
+        ends = list(accumulate(counts))
+        slot_S = torch.cat(
+            [
+                checked.write_slot_T[end - count : end : PAGE_TOKENS]
+                for count, end in zip(counts, ends, strict=True)
+            ]
+        )
         sink = self._stores[0].pool.shape[0] - 1
         return (slot_S // PAGE_TOKENS).clamp(max=sink)
 
-    def _split(self, data_SB: torch.Tensor) -> Iterator[tuple[_Store, torch.Tensor]]:
+    def _write(self, page_S: torch.Tensor, data_SB: torch.Tensor) -> None:
+        if self._copies is not None:
+            self._copies.scatter(data_SB, page_S.numpy())
+            return
         sizes = [store.wire_bytes(self._cache_format) for store in self._stores]
-        return zip(self._stores, data_SB.split(sizes, 1), strict=True)
+        for store, part_SB in zip(self._stores, data_SB.split(sizes, 1), strict=True):
+            # in words: five times as fast as in bytes
+            store.pool.flatten(1).view(torch.int64).index_copy_(
+                0, page_S, part_SB.view(torch.int64)
+            )
+
+    def _warm_up(self) -> None:
+        """Compile, or load what was compiled, now and not in the first request."""
+        assert self._copies is not None
+        data_SB, digest_S = self._copies.gather([])
+        self._copies.scatter(data_SB, np.empty(0, np.int64))
+        _bound(digest_S, [])
 
 
 def _reads(lease: Lease, owner: OwnerSlot, first_page: int, num_tokens: int) -> PageBatch:
@@ -214,6 +248,15 @@ def _digests(data_PB: torch.Tensor) -> list[int]:
     digests = compiled.page_digests if is_compiled("rows", data_PB) else page_digests
     found: list[int] = digests(data_PB).tolist()
     return found
+
+
+def _bound(digest_S: Sequence[int], pages: Sequence[ArrivedPage]) -> list[int]:
+    """Return the digests as their senders should have bound them."""
+    fields = [(page.handoff, page.logical_page, LAYER_GROUP, page.tag) for page in pages]
+    if HAS_COMPILER:
+        field_SF = np.array(fields, np.int64).reshape(-1, 4)
+        return compiled.bind_digests(digest_S, field_SF)
+    return [bind(digest, *each) for digest, each in zip(digest_S, fields, strict=True)]
 
 
 def _clear(page_PB: torch.Tensor, rows: RowFormat, num_tokens: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TypeAlias
 
 from tenantry_runtime.cache.formats import CacheName
@@ -72,8 +73,8 @@ class Reception:
 
 def pack_refs(refs: list[PageRef]) -> bytes:
     """Return (index, tag) pairs as little-endian int64."""
-    words = (word for ref in refs for word in (ref.index, ref.tag))
-    return b"".join(word.to_bytes(8, "little", signed=True) for word in words)
+    words = [word for ref in refs for word in (ref.index, ref.tag)]
+    return struct.pack(f"<{len(words)}q", *words)
 
 
 def unpack_refs(packed: bytes) -> list[PageRef]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tenantry_runtime.pool.messages import (
@@ -52,9 +52,9 @@ class GuardedPort:
         with _logged(f"channel {channel} could not be closed"):
             self._port.close(channel)
 
-    def release(self, page: PageCame) -> None:
-        with _logged(f"slot {page.slot} could not be released"):
-            self._port.release(page)
+    def release(self, pages: Sequence[PageCame]) -> None:
+        with _logged("slots could not be released"):
+            self._port.release(pages)
 
     def answer(self, source: int, problem: str | None) -> None:
         with _logged(f"source {source} could not be answered"):

@@ -7,7 +7,9 @@
 | a page that is not as reserved, or comes twice, or is not what was sent | the request ends with `cache_integrity` |
 | the end | the sequence runs, if all of its pages are written, and all that it holds pass the check |
 
-Pages beyond a turn's bound wait in the port's memory, which in turn slows down whoever pushes.
+All pages of a turn are verified, checked and written in one call for each pool, whatever hand-offs
+they are of. Pages beyond a turn's bound wait in the port's memory, which in turn slows down whoever
+pushes.
 """
 
 from __future__ import annotations
@@ -15,13 +17,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
-from typing import TypeAlias, assert_never
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
 
 from tenantry_runtime.cache.fault_word import logical_page
+from tenantry_runtime.cache.page_batch import PageBatch
 from tenantry_runtime.cache.pages import HandoffId, PageIndex, PageRef, Tag
 from tenantry_runtime.cache.reservation import PushedPage
 from tenantry_runtime.cache.wire import ArrivedPage
 from tenantry_runtime.core import PAGE_TOKENS
+from tenantry_runtime.errors import CacheIntegrityError
 from tenantry_runtime.pool.messages import PageHeader
 from tenantry_runtime.pool.page_port import EndCame, PageCame, PagePort, SourceLost
 
@@ -35,6 +41,39 @@ Arrival: TypeAlias = PageCame | EndCame | SourceLost
 _log = logging.getLogger(__name__)
 
 _LATE = "there is no such reservation, or it is closed"
+
+
+_Crossing: TypeAlias = tuple[PagePort, int, int]
+"""A port, a hand-off and the incoming stream that brings it: by it alone arrivals are in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """Pages of one hand-off."""
+
+    port: PagePort
+    source: int
+    pages: list[PageCame]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is taken at once: pages, and then what concludes hand-offs."""
+
+    parcels: list[_Parcel]
+    conclusions: list[tuple[PagePort, EndCame | SourceLost]]
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """Pages of one hand-off that are as they were reserved."""
+
+    sequence: Sequence
+    reception: Reception
+    pages: list[PageCame]
+    runs: PageBatch
+    """Of the same, as their reservation lets them be written."""
 
 
 class Incoming:
@@ -57,22 +96,15 @@ class Incoming:
     def take(self, now_s: float) -> bool:
         """Use what has come, in order, up to the turn's bound; return whether anything had."""
         num_bytes, has_taken = 0, False
-        while self._arrived:
-            port, arrival = self._arrived[0]
+        while part := self._next_part(num_bytes):
             has_taken = True
-            match arrival:
-                case PageCame(header=header):
-                    if num_bytes and num_bytes + header.num_bytes > self._max_bytes:
-                        break
-                    num_bytes += self._take_pages(port, arrival, self._max_bytes - num_bytes, now_s)
-                case EndCame():
-                    self._arrived.popleft()
-                    self._take_end(port, arrival, now_s)
-                case SourceLost():
-                    self._arrived.popleft()
-                    self._lose(port, arrival)
-                case _:
-                    assert_never(arrival)
+            num_bytes += part.num_bytes
+            self._take_pages(part.parcels, now_s)
+            for port, conclusion in part.conclusions:
+                if isinstance(conclusion, EndCame):
+                    self._take_end(port, conclusion, now_s)
+                else:
+                    self._lose(port, conclusion)
         return has_taken
 
     def lose(self, port: PagePort, problem: str) -> bool:
@@ -87,71 +119,112 @@ class Incoming:
             lane.scheduler.give_up(sequence, "handoff", problem)
         return bool(lost)
 
-    def _take_pages(self, port: PagePort, first: PageCame, max_bytes: int, now_s: float) -> int:
-        """Take the next page and all later ones of the same hand-off; return their bytes.
+    def _next_part(self, num_taken: int) -> _Part | None:
+        """Take what has come up to the turn's bound, of which `num_taken` bytes are used up.
 
-        One call verifies and writes them all, which costs a fraction of a call for each. Order
-        matters inside a hand-off alone.
+        Order matters inside a hand-off alone: its pages, then how it ended. What follows that is
+        left to the next part.
         """
-        pages: list[PageCame] = []
-        others: deque[tuple[PagePort, Arrival]] = deque()
+        parcels: dict[_Crossing, list[PageCame]] = {}
+        conclusions: dict[_Crossing, tuple[PagePort, EndCame | SourceLost]] = {}
+        left: list[tuple[PagePort, Arrival]] = []
         num_bytes = 0
-        is_full = False
-        for came in self._arrived:
-            from_port, arrival = came
-            is_ours = from_port is port and _handoff_of(arrival) == _handoff_of(first)
-            if is_ours and isinstance(arrival, PageCame) and not is_full:
-                is_full = bool(pages) and num_bytes + arrival.header.num_bytes > max_bytes
-                if not is_full:
-                    pages.append(arrival)
-                    num_bytes += arrival.header.num_bytes
-                    continue
-            # nothing overtakes what the same hand-off has said before
-            is_full = is_full or is_ours
-            others.append(came)
-        self._arrived = others
+        while self._arrived:
+            port, arrival = self._arrived.popleft()
+            handoff, source = _handoff_of(arrival)
+            key = port, handoff, source
+            if key in conclusions:
+                left.append((port, arrival))
+            elif isinstance(arrival, PageCame):
+                num_more = arrival.header.num_bytes
+                num_before = num_taken + num_bytes
+                if num_before and num_before + num_more > self._max_bytes:
+                    left.append((port, arrival))
+                    break
+                num_bytes += num_more
+                parcels.setdefault(key, []).append(arrival)
+            else:
+                conclusions[key] = port, arrival
+        self._arrived.extendleft(reversed(left))
+        if not parcels and not conclusions:
+            return None
+        return _Part(
+            [_Parcel(port, source, pages) for (port, _, source), pages in parcels.items()],
+            list(conclusions.values()),
+            num_bytes,
+        )
+
+    def _take_pages(self, parcels: list[_Parcel], now_s: float) -> None:
+        """Verify and write pages of many hand-offs; give the memory back that they came in."""
         try:
-            self._write(port, pages, now_s)
+            for lane, expected in self._expected(parcels, now_s):
+                try:
+                    self._verify_and_write(lane, expected, now_s)
+                except Exception as error:
+                    # as that of a step, it is that of all whose pages were in one call
+                    for each in expected:
+                        if isinstance(each.sequence.state, Receiving):
+                            self._fail(lane, each.sequence, "pages could not be written", error)
         finally:
-            for page in pages:
-                port.release(page)
-        return num_bytes
+            pages: dict[PagePort, list[PageCame]] = {}
+            for parcel in parcels:
+                pages.setdefault(parcel.port, []).extend(parcel.pages)
+            for port, read in pages.items():
+                port.release(read)
 
-    def _write(self, port: PagePort, pages: list[PageCame], now_s: float) -> None:
-        header = pages[0].header
-        found = self._open(header.handoff, (port, pages[0].source))
-        if found is None:
-            port.answer(pages[0].source, _LATE)
-            return
-        lane, sequence, reception = found
-        mismatch = self._mismatch(lane, sequence, reception, pages)
-        if mismatch is not None:
-            self._distrust(lane, sequence, *mismatch, now_s=now_s)
-            return
-        try:
-            self._verify_and_write(lane, sequence, reception, pages, now_s)
-        except Exception as error:
-            self._fail(lane, sequence, "pages could not be written", error)
+    def _expected(self, parcels: list[_Parcel], now_s: float) -> list[tuple[Lane, list[_Expected]]]:
+        """Return, by pool, what is as it was reserved; refuse the rest, or end its sequence."""
+        expected: dict[int, tuple[Lane, list[_Expected]]] = {}
+        for parcel in parcels:
+            found = self._open(parcel.pages[0].header.handoff, (parcel.port, parcel.source))
+            if found is None:
+                parcel.port.answer(parcel.source, _LATE)
+                continue
+            lane, sequence, reception = found
+            reservation = reception.reservation
+            pushed = [_pushed(page.header, reservation.handoff) for page in parcel.pages]
+            runs = refused = None
+            try:
+                runs = reservation.accept(pushed)
+            except CacheIntegrityError:
+                refused = reservation.refused(pushed)
+            mismatch = self._mismatch(lane, sequence, reception, parcel.pages, refused)
+            if mismatch is not None:
+                self._distrust(lane, sequence, *mismatch, now_s=now_s)
+                continue
+            assert runs is not None, "what is refused is a mismatch"
+            _, of_lane = expected.setdefault(id(lane), (lane, []))
+            of_lane.append(_Expected(sequence, reception, parcel.pages, runs))
+        return list(expected.values())
 
-    def _verify_and_write(
-        self,
-        lane: Lane,
-        sequence: Sequence,
-        reception: Reception,
-        pages: list[PageCame],
-        now_s: float,
-    ) -> None:
-        arrivals = lane.wire.load([_arrived(page) for page in pages])
-        for page, is_verified in zip(pages, lane.wire.verify(arrivals), strict=True):
-            if not is_verified:
-                self._distrust(lane, sequence, page.header, "digest", now_s=now_s)
-                return
-        writes = reception.reservation.accept([_pushed(page.header) for page in pages])
-        for page, outcome in zip(pages, lane.wire.from_wire(writes, arrivals), strict=True):
-            if not outcome.is_ok:
-                self._distrust_page(lane, sequence, outcome.fault, now_s)
-                return
-            reception.written.add(page.header.logical_page)
+    def _verify_and_write(self, lane: Lane, expected: list[_Expected], now_s: float) -> None:
+        """Write pages into one pool: one call each verifies, checks and writes them all.
+
+        One page that is not what was sent, or may not be written, ends its own sequence alone.
+        """
+        arrivals = lane.wire.load([_arrived(page) for each in expected for page in each.pages])
+        verdicts = iter(lane.wire.verify(arrivals))
+        verified: list[_Expected] = []
+        places: list[int] = []
+        place = 0
+        for each in expected:
+            wrong = [page for page in each.pages if not next(verdicts)]
+            if wrong:
+                self._distrust(lane, each.sequence, wrong[0].header, "digest", now_s=now_s)
+            else:
+                verified.append(each)
+                places += range(place, place + len(each.pages))
+            place += len(each.pages)
+        if not verified:
+            return
+        writes = PageBatch.joined(each.runs for each in verified)
+        outcomes = iter(lane.wire.from_wire(writes, arrivals.only(places)))
+        for each in verified:
+            refused = [o for o in islice(outcomes, len(each.runs.leases_S)) if not o.is_ok]
+            if refused:
+                self._distrust_page(lane, each.sequence, refused[0].fault, now_s)
+            else:
+                each.reception.written.update(page.header.logical_page for page in each.pages)
 
     def _open(self, handoff: int, source: Source) -> tuple[Lane, Sequence, Reception] | None:
         """Return who waits for this hand-off from this source, which from here on is its only one."""
@@ -167,18 +240,27 @@ class Incoming:
         return None
 
     def _mismatch(
-        self, lane: Lane, sequence: Sequence, reception: Reception, pages: list[PageCame]
+        self,
+        lane: Lane,
+        sequence: Sequence,
+        reception: Reception,
+        pages: list[PageCame],
+        refused: int | None,
     ) -> tuple[PageHeader, str] | None:
-        """Return the first page that is not as it was reserved, and what differs."""
+        """Return the first page that is not as it was reserved, and what differs.
+
+        `refused` is the place of the one that the reservation refuses.
+        """
         seen = set(reception.written)
-        for page in pages:
+        page_bytes, num_prompt = lane.wire.page_bytes, sequence.num_prompt
+        for place, page in enumerate(pages):
             header = page.header
-            if reception.reservation.refusal(_pushed(header)):
+            if place == refused:
                 return header, "tag"
-            missing = sequence.num_prompt - header.logical_page * PAGE_TOKENS
+            missing = num_prompt - header.logical_page * PAGE_TOKENS
             if header.logical_page in seen or header.num_tokens != min(missing, PAGE_TOKENS):
                 return header, "fill"
-            if page.data.nbytes != header.num_bytes or header.num_bytes != lane.wire.page_bytes:
+            if page.data.nbytes != header.num_bytes or header.num_bytes != page_bytes:
                 return header, "size"
             seen.add(header.logical_page)
         return None
@@ -268,9 +350,10 @@ def _comes_through(sequence: Sequence, port: PagePort) -> bool:
     return source is not None and source[0] is port
 
 
-def _pushed(header: PageHeader) -> PushedPage:
+def _pushed(header: PageHeader, handoff: HandoffId) -> PushedPage:
     return PushedPage(
-        handoff=HandoffId(header.handoff),
+        # the reservation was found by its number
+        handoff=handoff,
         logical_page=header.logical_page,
         ref=PageRef(PageIndex(header.index), Tag(header.tag)),
         num_tokens=header.num_tokens,

@@ -6,6 +6,7 @@ other; ports find each other by address in an exchange. Nothing is lost on the w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -118,8 +119,9 @@ class LocalPort:
         taken, self._events = self._events, []
         return taken
 
-    def release(self, page: PageCame) -> None:
-        self._lent.pop((page.source, page.slot))._free.append(page.slot)
+    def release(self, pages: Sequence[PageCame]) -> None:
+        for page in pages:
+            self._lent.pop((page.source, page.slot))._free.append(page.slot)
 
     def answer(self, source: int, problem: str | None) -> None:
         stream = self._received.get(source)

@@ -4,10 +4,10 @@
 |---|---|---|
 | loop | PagesReady | the front maps the slots |
 | loop | PushBegin, PushPage, PushEnd, PushClose | a hand-off to another node, in this order |
-| front | SlotSent | the outgoing slot is the loop's again |
+| front | SlotsSent | the outgoing slots are the loop's again |
 | front | PushConfirmed or PushLost | the end of a hand-off that the loop has not closed |
-| front | PageArrived, EndArrived | a hand-off from another node; the incoming slot is the loop's |
-| loop | SlotRead | the incoming slot is the front's again |
+| front | PagesArrived, EndArrived | a hand-off from another node; the incoming slots are the loop's |
+| loop | SlotsRead | the incoming slots are the front's again |
 | loop | PushAnswer | how a hand-off from another node ended; the front ends its stream |
 | front | SourceGone | nothing more comes from that stream, answered or not |
 
@@ -61,10 +61,10 @@ class PushClose(msgspec.Struct, frozen=True, kw_only=True, tag="push_close"):
     channel: int
 
 
-class SlotRead(msgspec.Struct, frozen=True, kw_only=True, tag="slot_read"):
-    """The loop does not need this incoming slot any more."""
+class SlotsRead(msgspec.Struct, frozen=True, kw_only=True, tag="slots_read"):
+    """The loop does not need these incoming slots any more; those of a turn come together."""
 
-    slot: int
+    slots: tuple[int, ...]
 
 
 class PushAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="push_answer"):
@@ -74,10 +74,10 @@ class PushAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="push_answer"):
     problem: str | None
 
 
-class SlotSent(msgspec.Struct, frozen=True, kw_only=True, tag="slot_sent"):
-    """The front does not need this outgoing slot any more."""
+class SlotsSent(msgspec.Struct, frozen=True, kw_only=True, tag="slots_sent"):
+    """The front does not need these outgoing slots any more."""
 
-    slot: int
+    slots: tuple[int, ...]
 
 
 class PushConfirmed(msgspec.Struct, frozen=True, kw_only=True, tag="push_confirmed"):
@@ -93,12 +93,12 @@ class PushLost(msgspec.Struct, frozen=True, kw_only=True, tag="push_lost"):
     problem: str
 
 
-class PageArrived(msgspec.Struct, frozen=True, kw_only=True, tag="page_arrived"):
-    """A page from another node is in this incoming slot."""
+class PagesArrived(msgspec.Struct, frozen=True, kw_only=True, tag="pages_arrived"):
+    """Pages from another node are in these incoming slots; those of one frame come together."""
 
     source: int
-    slot: int
-    header: PageHeader
+    pages: tuple[tuple[int, PageHeader], ...]
+    """Slots, and what is in them, in the order in which they came."""
 
 
 class EndArrived(msgspec.Struct, frozen=True, kw_only=True, tag="end_arrived"):
@@ -116,9 +116,11 @@ class SourceGone(msgspec.Struct, frozen=True, kw_only=True, tag="source_gone"):
 
 
 PageReport: TypeAlias = (
-    PagesReady | PushBegin | PushPage | PushEnd | PushClose | SlotRead | PushAnswer
+    PagesReady | PushBegin | PushPage | PushEnd | PushClose | SlotsRead | PushAnswer
 )
 """What the step loop tells the front."""
 
-PageCommand: TypeAlias = SlotSent | PushConfirmed | PushLost | PageArrived | EndArrived | SourceGone
+PageCommand: TypeAlias = (
+    SlotsSent | PushConfirmed | PushLost | PagesArrived | EndArrived | SourceGone
+)
 """What the front tells the step loop."""

@@ -6,6 +6,7 @@ the same process or another node, is not its business. Nothing here blocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol, TypeAlias
 
@@ -101,8 +102,8 @@ class PagePort(Protocol):
         """Take what has happened since the last call, in order."""
         ...
 
-    def release(self, page: PageCame) -> None:
-        """The page's bytes are not needed any more."""
+    def release(self, pages: Sequence[PageCame]) -> None:
+        """The bytes of these pages, each of which has come and is named once, are not needed any more."""
         ...
 
     def answer(self, source: int, problem: str | None) -> None:

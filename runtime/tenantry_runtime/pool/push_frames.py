@@ -4,20 +4,21 @@
 |---|---|---|---|
 | pusher | OPEN | PushOpen | the first frame: which hand-off this is, and from whom |
 | pusher | READY | uint32 | so many pages, in all, are there to be pushed |
-| pusher | PAGE | uint32, uint16 *n*, PageHeader of *n* bytes, bytes | as READY; then a page and its first bytes, against one credit |
-| pusher | MORE | bytes | the page's next bytes |
+| pusher | PAGES | uint32, uint16 *n*, list of PageHeader of *n* bytes, bytes | as READY; then pages, one after the other, against a credit each; of the last perhaps its first bytes only |
+| pusher | MORE | bytes | the last page's next bytes |
 | pusher | END | HandoffEnd | nothing is left to push |
 | receiver | CREDIT | uint32 | so many pages, in all, may be pushed; the first, of 0, accepts the hand-off |
 | receiver | OUTCOME | PushOutcome | the last frame: admitted, or why not |
 
 Structs are MessagePack, numbers little-endian. A frame has at most `MAX_FRAME_BYTES` and its first
 byte. Credit is given for pages that are there only, so that a prompt which is still being computed
-holds no memory of the receiver's. A page's bytes are never looked at here.
+holds no memory of the receiver's. A page's bytes are never looked at here. What a frame costs at both
+ends is its own more than its bytes', so that small pages that are ready go together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
@@ -28,6 +29,9 @@ from .messages import HandoffEnd, PageHeader, PushOpen
 
 _COUNT_BYTES = 4
 _LENGTH_BYTES = 2
+_MAX_HEADER_BYTES = 1 + 7 * 9
+"""Of a header as MessagePack: seven integers of up to nine bytes each. What begins a list of them is
+within what a frame's first byte leaves."""
 
 
 class Kind(IntEnum):
@@ -35,7 +39,7 @@ class Kind(IntEnum):
 
     OPEN = 1
     READY = 2
-    PAGE = 3
+    PAGES = 3
     MORE = 4
     END = 5
     CREDIT = 6
@@ -53,10 +57,11 @@ class Ready(NamedTuple):
     num_ready: int
 
 
-class PageBegins(NamedTuple):
+class PagesBegin(NamedTuple):
     num_ready: int
-    header: PageHeader
+    headers: list[PageHeader]
     part: memoryview
+    """All bytes of all pages, or of the last one its first."""
 
 
 class PageGoesOn(NamedTuple):
@@ -67,12 +72,12 @@ class Credit(NamedTuple):
     num_pages: int
 
 
-PusherFrame: TypeAlias = PushOpen | Ready | PageBegins | PageGoesOn | HandoffEnd
+PusherFrame: TypeAlias = PushOpen | Ready | PagesBegin | PageGoesOn | HandoffEnd
 ReceiverFrame: TypeAlias = Credit | PushOutcome
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_open = msgspec.msgpack.Decoder(PushOpen).decode
-_decode_header = msgspec.msgpack.Decoder(PageHeader).decode
+_decode_headers = msgspec.msgpack.Decoder(list[PageHeader]).decode
 _decode_end = msgspec.msgpack.Decoder(HandoffEnd).decode
 _decode_outcome = msgspec.msgpack.Decoder(PushOutcome).decode
 
@@ -97,21 +102,36 @@ def outcome_frame(problem: str | None) -> bytes:
     return _struct_frame(Kind.OUTCOME, PushOutcome(problem=problem))
 
 
-def page_frames(num_ready: int, header: PageHeader, page: memoryview) -> Iterator[bytes]:
-    """Yield a page's frames; each is a copy of its part of `page`."""
-    packed = _encode(header)
+def num_together(pages: Iterable[PageHeader]) -> int:
+    """Return how many of the first of these pages, at least one, go into one frame."""
+    num_pages, num_bytes = 0, _COUNT_BYTES + _LENGTH_BYTES
+    for header in pages:
+        num_bytes += _MAX_HEADER_BYTES + header.num_bytes
+        if num_pages and num_bytes > MAX_FRAME_BYTES:
+            break
+        num_pages += 1
+    return num_pages
+
+
+def page_frames(
+    num_ready: int, headers: Sequence[PageHeader], pages: Sequence[memoryview]
+) -> Iterator[bytes]:
+    """Yield the frames of pages that go together (`num_together`); each is a copy of its part of them."""
+    packed = _encode(headers)
     begin = b"".join(
         (
-            bytes([Kind.PAGE]),
+            bytes([Kind.PAGES]),
             num_ready.to_bytes(_COUNT_BYTES, "little"),
             len(packed).to_bytes(_LENGTH_BYTES, "little"),
             packed,
         )
     )
-    cut = min(len(page), MAX_FRAME_BYTES + 1 - len(begin))
-    yield b"".join((begin, page[:cut]))
-    for start in range(cut, len(page), MAX_FRAME_BYTES):
-        yield b"".join((bytes([Kind.MORE]), page[start : start + MAX_FRAME_BYTES]))
+    *whole, last = pages
+    num_left = MAX_FRAME_BYTES + 1 - len(begin) - sum(page.nbytes for page in whole)
+    cut = min(len(last), num_left)
+    yield b"".join((begin, *whole, last[:cut]))
+    for start in range(cut, len(last), MAX_FRAME_BYTES):
+        yield b"".join((bytes([Kind.MORE]), last[start : start + MAX_FRAME_BYTES]))
 
 
 def read_pusher_frame(frame: bytes) -> PusherFrame:
@@ -123,8 +143,8 @@ def read_pusher_frame(frame: bytes) -> PusherFrame:
                 return _decode_open(body)
             case Kind.READY:
                 return Ready(_count(body))
-            case Kind.PAGE:
-                return _page_begins(body)
+            case Kind.PAGES:
+                return _pages_begin(body)
             case Kind.MORE:
                 return PageGoesOn(body)
             case Kind.END:
@@ -168,13 +188,13 @@ def _count(body: memoryview) -> int:
     return int.from_bytes(body, "little")
 
 
-def _page_begins(body: memoryview) -> PageBegins:
+def _pages_begin(body: memoryview) -> PagesBegin:
     start = _COUNT_BYTES + _LENGTH_BYTES
     if len(body) < start:
-        raise MalformedFrame("a page that ends before its header")
+        raise MalformedFrame("pages that end before their headers")
     num_ready = int.from_bytes(body[:_COUNT_BYTES], "little")
     part_start = start + int.from_bytes(body[_COUNT_BYTES:start], "little")
     if part_start > len(body):
-        raise MalformedFrame("a page that ends within its header")
-    header = _decode_header(body[start:part_start])
-    return PageBegins(num_ready, header, body[part_start:])
+        raise MalformedFrame("pages that end within their headers")
+    headers = _decode_headers(body[start:part_start])
+    return PagesBegin(num_ready, headers, body[part_start:])

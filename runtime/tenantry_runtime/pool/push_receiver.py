@@ -7,7 +7,7 @@ sends what it has no credit for is ended, and the loop hears of it once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,14 +16,15 @@ from typing import Any
 import anyio
 import grpc
 
+from .bell import Bell
 from .frames import MalformedFrame
 from .messages import HandoffEnd, MemberDescription, PageHeader, PushOpen
-from .page_messages import EndArrived, PageArrived, PageCommand, PushAnswer, SourceGone
+from .page_messages import EndArrived, PageCommand, PagesArrived, PushAnswer, SourceGone
 from .pairing import differences
 from .push_credits import Claim, Credits, CreditStatistics
 from .push_frames import (
-    PageBegins,
     PageGoesOn,
+    PagesBegin,
     PusherFrame,
     PushOutcome,
     Ready,
@@ -83,8 +84,8 @@ class _Incoming:
     """The pusher has said so."""
     outcome: PushOutcome | None = None
     """Set when it is over."""
-    changed: anyio.Event = field(default_factory=anyio.Event)
-    """Of promises and outcome."""
+    changed: Bell = field(default_factory=Bell)
+    """Rung for promises and the outcome."""
 
     @property
     def is_owed_a_page(self) -> bool:
@@ -93,10 +94,6 @@ class _Incoming:
     @property
     def progress(self) -> tuple[int, int]:
         return (self.num_frames, self.claim.num_promised)
-
-    def announce(self) -> None:
-        self.changed.set()
-        self.changed = anyio.Event()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +122,10 @@ class PushReceiver:
             self._pages = pages
             self._credits = Credits(pages.layout.num_slots)
 
-    def free(self, slot: int) -> None:
-        """The step loop does not need an incoming slot any more."""
+    def free(self, slots: Iterable[int]) -> None:
+        """The step loop does not need these incoming slots any more."""
         assert self._credits is not None
-        self._announce(self._credits.free([slot]))
+        self._announce(self._credits.free(slots))
 
     def answer(self, answer: PushAnswer) -> None:
         """End a stream as the step loop says; one that is over already is ignored."""
@@ -234,12 +231,12 @@ class PushReceiver:
             stream.claim.promised.append(stream.page.slot)
         self._announce(self._credits.close(stream.claim))
         self._post(SourceGone(source=stream.source, handoff=stream.handoff))
-        stream.announce()
+        stream.changed.ring()
         return True
 
     def _announce(self, served: set[Claim]) -> None:
         for claim in served:
-            self._by_claim[claim].announce()
+            self._by_claim[claim].changed.ring()
 
     async def _read(self, stream: _Incoming, context: Any) -> str:
         while (frame := await context.read()) is not grpc.aio.EOF:
@@ -255,17 +252,32 @@ class PushReceiver:
         match frame:
             case Ready(num_ready=num_ready):
                 self._announce(self._credits.ask(stream.claim, num_ready))
-            case PageBegins(num_ready=num_ready, header=header, part=part):
-                # the slot is taken before others are promised, so that the window moves on
-                self._begin_page(stream, header)
+            case PagesBegin(num_ready=num_ready, headers=headers, part=part):
+                self._take_pages(stream, headers, part)
+                # the slots are taken before others are promised, so that the window moves on
                 self._announce(self._credits.ask(stream.claim, num_ready))
-                self._write(stream, part)
             case PageGoesOn(part=part):
-                self._write(stream, part)
+                self._tell(stream, [page] if (page := self._write(stream, part)) else [])
             case HandoffEnd():
                 self._end(stream, frame)
             case PushOpen():
                 raise MalformedFrame("a second introduction")
+
+    def _take_pages(
+        self, stream: _Incoming, headers: Sequence[PageHeader], part: memoryview
+    ) -> None:
+        whole: list[_Page] = []
+        try:
+            for header in headers:
+                self._begin_page(stream, header)
+                if page := self._write(stream, part[: header.num_bytes]):
+                    whole.append(page)
+                part = part[header.num_bytes :]
+            if part:
+                raise MalformedFrame(f"{len(part)} bytes of no page")
+        finally:
+            # their slots are the loop's to give back, whatever comes after them
+            self._tell(stream, whole)
 
     def _begin_page(self, stream: _Incoming, header: PageHeader) -> None:
         assert self._pages is not None and self._credits is not None
@@ -280,7 +292,8 @@ class PushReceiver:
             raise MalformedFrame("a page without credit")
         stream.page = _Page(slot=slot, header=header)
 
-    def _write(self, stream: _Incoming, part: memoryview) -> None:
+    def _write(self, stream: _Incoming, part: memoryview) -> _Page | None:
+        """Write a page's next bytes; return it if it is whole by that."""
         assert self._pages is not None
         page = stream.page
         if page is None:
@@ -290,10 +303,16 @@ class PushReceiver:
             raise MalformedFrame(f"{written} bytes of a page of {page.header.num_bytes}")
         self._pages.incoming(page.slot)[page.num_bytes : written] = part
         page.num_bytes = written
-        if written == page.header.num_bytes:
-            stream.page = None
-            stream.num_received += 1
-            self._post(PageArrived(source=stream.source, slot=page.slot, header=page.header))
+        if written < page.header.num_bytes:
+            return None
+        stream.page = None
+        stream.num_received += 1
+        return page
+
+    def _tell(self, stream: _Incoming, whole: Sequence[_Page]) -> None:
+        if whole:
+            pages = tuple((page.slot, page.header) for page in whole)
+            self._post(PagesArrived(source=stream.source, pages=pages))
 
     def _end(self, stream: _Incoming, end: HandoffEnd) -> None:
         if end.handoff != stream.handoff:
@@ -315,7 +334,7 @@ async def _write(stream: _Incoming, context: Any) -> None:
             num_told = stream.claim.num_promised
             await context.write(credit_frame(num_told))
         else:
-            await stream.changed.wait()
+            await stream.changed.rung()
     await context.write(outcome_frame(stream.outcome.problem))
 
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import anyio
@@ -20,6 +21,7 @@ from anyio.abc import TaskGroup
 
 from tenantry_runtime.errors import ConfigurationError
 
+from .bell import Bell
 from .frames import MalformedFrame
 from .grpc_options import PUSH
 from .messages import HandoffEnd, PushOpen
@@ -31,13 +33,14 @@ from .page_messages import (
     PushEnd,
     PushLost,
     PushPage,
-    SlotSent,
+    SlotsSent,
 )
 from .peers import Peers
 from .push_frames import (
     Credit,
     PushOutcome,
     end_frame,
+    num_together,
     open_frame,
     page_frames,
     read_receiver_frame,
@@ -76,15 +79,12 @@ class _Outgoing:
     is_closed: bool = False
     """By the step loop, which wants to hear no more of it."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    changed: anyio.Event = field(default_factory=anyio.Event)
+    changed: Bell = field(default_factory=Bell)
 
     @property
-    def has_credit(self) -> bool:
-        return self.num_credit is not None and self.num_sent < self.num_credit
-
-    def announce(self) -> None:
-        self.changed.set()
-        self.changed = anyio.Event()
+    def num_credited(self) -> int:
+        """Pages that the receiver takes now."""
+        return 0 if self.num_credit is None else max(0, self.num_credit - self.num_sent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +120,15 @@ class PushSender:
         match order:
             case PushPage(slot=slot):
                 if known is None:
-                    self._post(SlotSent(slot=slot))
+                    self._post(SlotsSent(slots=(slot,)))
                 else:
                     known.pages.append(order)
                     known.num_ready += 1
-                    known.announce()
+                    known.changed.ring()
             case PushEnd(end=end):
                 if known is not None:
                     known.end = end
-                    known.announce()
+                    known.changed.ring()
             case PushClose():
                 if known is not None:
                     known.is_closed = True
@@ -147,8 +147,8 @@ class PushSender:
                 problem = await self._push(stream)
         finally:
             del self._streams[stream.begin.channel]
-            for page in stream.pages:
-                self._post(SlotSent(slot=page.slot))
+            if stream.pages:
+                self._post(SlotsSent(slots=tuple(page.slot for page in stream.pages)))
             if not stream.is_closed:
                 self._conclude(stream, problem)
 
@@ -190,7 +190,7 @@ class PushSender:
             match read_receiver_frame(frame):
                 case Credit(num_pages=num_pages):
                     stream.num_credit = num_pages
-                    stream.announce()
+                    stream.changed.ring()
                 case PushOutcome(problem=problem):
                     if problem is None and not stream.is_end_sent:
                         return "the receiver admitted the sequence before its end"
@@ -209,9 +209,9 @@ class PushSender:
         await call.write(open_frame(opening))
         num_told = 0
         while True:
-            if stream.pages and stream.has_credit:
+            if stream.pages and stream.num_credited:
                 num_told = stream.num_ready
-                await self._write_page(stream, call)
+                await self._write_pages(stream, call)
             elif num_told < stream.num_ready:
                 num_told = stream.num_ready
                 await call.write(ready_frame(num_told))
@@ -219,18 +219,22 @@ class PushSender:
                 stream.is_end_sent = True
                 await call.write(end_frame(stream.end))
             else:
-                await stream.changed.wait()
+                await stream.changed.rung()
 
-    async def _write_page(self, stream: _Outgoing, call: Any) -> None:
+    async def _write_pages(self, stream: _Outgoing, call: Any) -> None:
+        """Write as many pages as have credit and go into one frame."""
         assert self._pages is not None
-        page = stream.pages[0]
-        view = self._pages.outgoing(page.slot)[: page.header.num_bytes]
-        for frame in page_frames(stream.num_ready, page.header, view):
+        credited = list(islice(stream.pages, stream.num_credited))
+        pages = credited[: num_together(page.header for page in credited)]
+        headers = [page.header for page in pages]
+        views = [self._pages.outgoing(page.slot)[: page.header.num_bytes] for page in pages]
+        for frame in page_frames(stream.num_ready, headers, views):
             await call.write(frame)
-        # a frame is a copy, so that the slot is free once the last one is written
-        stream.pages.popleft()
-        stream.num_sent += 1
-        self._post(SlotSent(slot=page.slot))
+        # a frame is a copy, so that the slots are free once the last one is written
+        for _ in pages:
+            stream.pages.popleft()
+        stream.num_sent += len(pages)
+        self._post(SlotsSent(slots=tuple(page.slot for page in pages)))
 
 
 async def _watch(stream: _Outgoing) -> str:

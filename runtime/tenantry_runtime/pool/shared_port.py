@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from .messages import HandoffEnd, HandoffTarget, MemberDescription, PageHeader
 from .page_messages import (
     EndArrived,
-    PageArrived,
     PageCommand,
     PageReport,
+    PagesArrived,
     PagesReady,
     PushAnswer,
     PushBegin,
@@ -19,8 +19,8 @@ from .page_messages import (
     PushEnd,
     PushLost,
     PushPage,
-    SlotRead,
-    SlotSent,
+    SlotsRead,
+    SlotsSent,
     SourceGone,
 )
 from .page_port import (
@@ -105,9 +105,11 @@ class SharedMemoryPort:
         taken, self._events = self._events, []
         return taken
 
-    def release(self, page: PageCame) -> None:
-        self._reading.remove(page.slot)
-        self._post(SlotRead(slot=page.slot))
+    def release(self, pages: Sequence[PageCame]) -> None:
+        slots = tuple(page.slot for page in pages)
+        for slot in slots:
+            self._reading.remove(slot)
+        self._post(SlotsRead(slots=slots))
 
     def answer(self, source: int, problem: str | None) -> None:
         if source in self._live and source not in self._answered:
@@ -117,14 +119,15 @@ class SharedMemoryPort:
     def accept(self, command: PageCommand) -> None:
         """Take what the front says; `events` tells it to the engine."""
         match command:
-            case SlotSent(slot=slot):
-                del self._sending[slot]
-                self._free.append(slot)
+            case SlotsSent(slots=slots):
+                for slot in slots:
+                    del self._sending[slot]
+                self._free += slots
             case PushConfirmed(channel=channel):
                 self._conclude(Confirmed(Channel(channel)))
             case PushLost(channel=channel, problem=problem):
                 self._conclude(ChannelLost(Channel(channel), problem))
-            case PageArrived():
+            case PagesArrived():
                 self._arrived(command)
             case EndArrived(source=source, end=end):
                 self._live.add(source)
@@ -141,12 +144,14 @@ class SharedMemoryPort:
             self._open.remove(event.channel)
             self._events.append(event)
 
-    def _arrived(self, page: PageArrived) -> None:
+    def _arrived(self, came: PagesArrived) -> None:
         assert self._pages is not None, "the front has no slots before this"
-        if page.source in self._answered:
-            self._post(SlotRead(slot=page.slot))
+        source = came.source
+        if source in self._answered:
+            self._post(SlotsRead(slots=tuple(slot for slot, _ in came.pages)))
             return
-        self._live.add(page.source)
-        self._reading.add(page.slot)
-        view = self._pages.incoming(page.slot)[: page.header.num_bytes]
-        self._events.append(PageCame(page.header, view, page.source, page.slot))
+        self._live.add(source)
+        for slot, header in came.pages:
+            self._reading.add(slot)
+            view = self._pages.incoming(slot)[: header.num_bytes]
+            self._events.append(PageCame(header, view, source, slot))

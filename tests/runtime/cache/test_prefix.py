@@ -259,6 +259,29 @@ def test_the_leaf_whose_last_reader_left_first_is_evicted_first() -> None:
     assert desk.cached(pages(1, tail=1)) == 0
 
 
+@pytest.mark.parametrize("num_pages", range(1, 14))
+def test_many_pages_are_evicted_like_one_after_the_other(num_pages: int) -> None:
+    """Three tenants with 6, 5 and 2 pages, two of them as good as equal on the way."""
+
+    def found(desk: Desk) -> list[int]:
+        return sorted(desk.trees.keys())
+
+    def filled() -> Desk:
+        desk = Desk()
+        for tenant, count in (("ada", 6), ("bob", 5), ("eve", 2)):
+            for value in range(count):
+                desk.serve(pages(value), tenant)
+        return desk
+
+    at_once, in_turn = filled(), filled()
+    assert at_once.trees.evict(num_pages) == num_pages
+    for _ in range(num_pages):
+        assert in_turn.trees.evict(1) == 1
+    assert found(at_once) == found(in_turn)
+    assert at_once.pool.num_free == in_turn.pool.num_free == 32 - 13 + num_pages
+    assert at_once.audit() == []
+
+
 def test_a_look_without_reading_does_not_change_what_is_evicted() -> None:
     desk = Desk()
     desk.serve(pages(1))

@@ -11,18 +11,18 @@ from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.owners import OwnerSlots
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.cache.prefix_journal import KeyChanges, PrefixJournal
-from tenantry_runtime.cache.prefix_keys import pack_keys, page_keys, unpack_keys
+from tenantry_runtime.cache.prefix_keys import pack_keys, page_keys, root_key, unpack_keys
 from tenantry_runtime.core import PAGE_TOKENS
 
 PROMPT = [(7 * k + k * k) % 151_000 for k in range(200)]
 
 
 def by_hand(tenant: str, token_ids: list[int]) -> list[int]:
-    key = blake2b(tenant.encode(), digest_size=8).digest()
+    key = blake2b(tenant.encode(), digest_size=8, person=b"tenant").digest()
     keys = []
     for page in range(len(token_ids) // 64):
         tokens = struct.pack("<64I", *token_ids[64 * page : 64 * page + 64])
-        key = blake2b(key + tokens, digest_size=8).digest()
+        key = blake2b(key + tokens, digest_size=8, person=b"page").digest()
         keys.append(struct.unpack("<Q", key)[0])
     return keys
 
@@ -34,6 +34,19 @@ def test_each_full_page_has_the_key_of_all_tokens_up_to_its_end(num_tokens: int)
 
 def test_two_tenants_share_no_key() -> None:
     assert not set(page_keys("acme", PROMPT)) & set(page_keys("globex", PROMPT))
+
+
+def test_no_name_stands_for_another_tenants_page() -> None:
+    """A name that spells out what a page's key is the hash of: a root, and tokens below 128."""
+    tokens = PROMPT[:PAGE_TOKENS]
+    tokens = [token % 128 for token in tokens]
+    victim, name = next(
+        (victim, spelled)
+        for victim in map(str, range(100_000))
+        if (spelled := _spelled(root_key(victim), tokens)) is not None
+    )
+
+    assert root_key(name) != page_keys(victim, tokens)[0]
 
 
 def test_a_page_is_known_by_what_comes_before_it_too() -> None:
@@ -123,3 +136,11 @@ def test_no_message_has_more_keys_than_it_may() -> None:
         journal.add(key)
     first, rest = journal.take(3), journal.take(3)
     assert (first, rest) == (KeyChanges([0, 1, 2], []), KeyChanges([3, 4], []))
+
+
+def _spelled(key: int, tokens: list[int]) -> str | None:
+    """Return key and tokens as a text, if they are one."""
+    try:
+        return (key.to_bytes(8, "little") + struct.pack("<64I", *tokens)).decode()
+    except UnicodeDecodeError:
+        return None

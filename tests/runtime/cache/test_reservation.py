@@ -54,6 +54,20 @@ def test_pages_that_arrive_in_any_order_are_a_sequence() -> None:
     assert arrives(tags, pages) == [True]
 
 
+def test_pages_that_follow_each_other_are_one_run() -> None:
+    _, reservation = a_reservation(5)
+    pushed = [a_push(reservation, page, 64 if page < 4 else 9) for page in (3, 4, 0, 1)]
+    runs = reservation.accept(pushed)
+    assert (runs.first_page_S, runs.start_S, runs.read_len_S) == (
+        [3, 0],
+        [3 * 64, 0],
+        [4 * 64 + 9, 2 * 64],
+    )
+    # what follows a page that is not full is no run with it
+    split = reservation.accept([a_push(reservation, 0, 7), a_push(reservation, 1)])
+    assert (split.start_S, split.read_len_S) == ([0, 64], [7, 128])
+
+
 def test_a_page_is_pushed_once() -> None:
     tags, reservation = a_reservation()
     assert arrives(tags, reservation.accept([a_push(reservation, 0)])) == [True]

@@ -141,7 +141,8 @@ def test_a_receiver_holds_what_it_would_have_written_itself(
     loaded = receiver.wire.load(arrived)
     assert receiver.wire.verify(loaded) == [True] * len(pages)
     outcomes = receiver.wire.from_wire(reservation.accept(pushed), loaded)
-    assert [tuple(outcome) for outcome in outcomes] == [(True, 0)] * len(pages)
+    # one after the other, they are one run
+    assert [tuple(outcome) for outcome in outcomes] == [(True, 0)]
     assert receiver.wire.fault(reservation.lease, OWNER, num_tokens) == 0
     expected = itself.rows(itself.written(num_tokens), num_tokens)
     got = receiver.rows(reservation.lease, num_tokens)
@@ -208,19 +209,60 @@ def test_the_digest_is_of_the_bytes_and_of_where_they_belong() -> None:
     assert side.wire.verify(side.wire.load([good, *wrong])) == [True, *[False] * len(wrong)]
 
 
-def test_a_page_under_another_tag_is_not_written() -> None:
+@pytest.mark.parametrize(
+    ("places", "is_written", "ok"),
+    # of a run all pages are written, or none
+    [((0, 1), False, [False]), ((0, 2), True, [True, False])],
+    ids=["within a run", "beside a run"],
+)
+def test_a_page_under_another_tag_is_not_written(
+    places: tuple[int, int], is_written: bool, ok: list[bool]
+) -> None:
+    config = config_of("glm-5.2-nano")
+    sender, receiver = Side(config, "bf16"), Side(config, "fp8")
+    pages, _ = sender.wire.to_wire(Departure(sender.written(192), OWNER, 0, 192), "fp8")
+    reservation = Reservation.fresh(receiver.pool, OWNER, 3)
+    arrived, pushed = arrivals(receiver, reservation, [pages[place] for place in places])
+    good, bad = map(reservation.lease.ref, places)
+    receiver.tags.stamp([PageRef(bad.index, Tag(bad.tag + 1))])
+    outcomes = receiver.wire.from_wire(reservation.accept(pushed), receiver.wire.load(arrived))
+    assert [outcome.is_ok for outcome in outcomes] == ok
+    for pool in (*receiver.cache.latent_N, *receiver.cache.index_keys.values()):
+        assert bool(pool[good.index].any()) == is_written
+        assert not pool[bad.index].any()
+
+
+def test_pages_are_written_between_the_check_and_its_confirmation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config = config_of("glm-5.2-nano")
     sender, receiver = Side(config, "bf16"), Side(config, "fp8")
     pages, _ = sender.wire.to_wire(Departure(sender.written(128), OWNER, 0, 128), "fp8")
     reservation = Reservation.fresh(receiver.pool, OWNER, 2)
     arrived, pushed = arrivals(receiver, reservation, pages)
-    ref = reservation.lease.ref(1)
-    receiver.tags.stamp([PageRef(ref.index, Tag(ref.tag + 1))])
-    outcomes = receiver.wire.from_wire(reservation.accept(pushed), receiver.wire.load(arrived))
-    assert [outcome.is_ok for outcome in outcomes] == [True, False]
-    for pool in (*receiver.cache.latent_N, *receiver.cache.index_keys.values()):
-        assert pool[reservation.lease.indices[0]].any()
-        assert not pool[ref.index].any()
+    first = reservation.lease.indices[0]
+    seen: list[tuple[str, bool]] = []
+
+    def is_written() -> bool:
+        return bool(receiver.cache.latent_N[0][first].any())
+
+    check, confirm = receiver.tags.check, receiver.tags.confirm
+
+    def checks(batch: PageBatch) -> CheckedBatch:
+        seen.append(("check", is_written()))
+        return check(batch)
+
+    def confirms(checked: CheckedBatch) -> torch.Tensor:
+        seen.append(("confirm", is_written()))
+        return confirm(checked)
+
+    monkeypatch.setattr(receiver.tags, "check", checks)
+    monkeypatch.setattr(receiver.tags, "confirm", confirms)
+    loaded = receiver.wire.load(arrived)
+    assert receiver.wire.verify(loaded) == [True, True]
+    assert (seen, is_written()) == ([], False)
+    receiver.wire.from_wire(reservation.accept(pushed), loaded)
+    assert seen == [("check", False), ("confirm", True)]
 
 
 def test_a_member_without_the_check_hands_over_all_the_same() -> None:

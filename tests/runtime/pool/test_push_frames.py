@@ -14,12 +14,13 @@ from tenantry_runtime.pool.messages import HandoffTarget, PageHeader, PushOpen
 from tenantry_runtime.pool.push_frames import (
     Credit,
     Kind,
-    PageBegins,
     PageGoesOn,
+    PagesBegin,
     PushOutcome,
     Ready,
     credit_frame,
     end_frame,
+    num_together,
     open_frame,
     outcome_frame,
     page_frames,
@@ -43,17 +44,46 @@ def test_a_page_survives_being_cut(num_bytes: int) -> None:
     page = page[:num_bytes]
     header = a_header(num_bytes)
 
-    frames = list(page_frames(7, header, memoryview(page)))
+    frames = list(page_frames(7, [header], [memoryview(page)]))
 
     assert all(len(frame) <= MAX_FRAME_BYTES + 1 for frame in frames)
     first, *more = [read_pusher_frame(frame) for frame in frames]
-    assert isinstance(first, PageBegins)
-    assert (first.num_ready, first.header) == (7, header)
+    assert isinstance(first, PagesBegin)
+    assert (first.num_ready, first.headers) == (7, [header])
     parts = [bytes(first.part)]
     for frame in more:
         assert isinstance(frame, PageGoesOn)
         parts.append(bytes(frame.part))
     assert b"".join(parts) == page
+
+
+def test_small_pages_go_together_as_many_as_a_frame_holds() -> None:
+    num_bytes = 300_000
+    headers = [a_header(num_bytes)] * 5
+    pages = [memoryview(bytes([n]) * num_bytes) for n in range(5)]
+
+    assert num_together(headers) == 3
+    (frame,) = page_frames(9, headers[:3], pages[:3])
+    begun = read_pusher_frame(frame)
+
+    assert len(frame) <= MAX_FRAME_BYTES + 1
+    assert isinstance(begun, PagesBegin)
+    assert (begun.num_ready, begun.headers) == (9, headers[:3])
+    assert begun.part == b"".join(pages[:3])
+
+
+@given(sizes=st.lists(st.integers(1, MAX_FRAME_BYTES + 5), min_size=1, max_size=70))
+def test_pages_that_go_together_fit_into_one_frame_unless_it_is_a_single_one(
+    sizes: list[int],
+) -> None:
+    headers = [a_header(size) for size in sizes]
+    num_pages = num_together(headers)
+
+    assert 1 <= num_pages <= len(sizes)
+    if num_pages > 1:
+        zeros = memoryview(bytes(MAX_FRAME_BYTES))
+        views = [zeros[:size] for size in sizes[:num_pages]]
+        assert len(list(page_frames(1 << 31, headers[:num_pages], views))) == 1
 
 
 def test_the_other_frames_say_what_they_were_made_of() -> None:
@@ -83,8 +113,8 @@ def test_garbage_is_refused_or_is_a_frame(read: Any, frame: bytes) -> None:
     [
         b"",
         b"\x00",
-        bytes([Kind.PAGE]),
-        bytes([Kind.PAGE]) + b"\0\0\0\0\xff\xff",
+        bytes([Kind.PAGES]),
+        bytes([Kind.PAGES]) + b"\0\0\0\0\xff\xff",
         bytes([Kind.READY]) + b"\0",
         bytes([Kind.CREDIT]) + b"\0\0\0\0",
     ],

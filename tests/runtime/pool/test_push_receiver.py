@@ -21,14 +21,16 @@ from support.push_peer import (
     opened,
 )
 from tenantry_runtime.pool import push_receiver
-from tenantry_runtime.pool.page_messages import EndArrived, PageArrived, PushAnswer, SourceGone
+from tenantry_runtime.pool.messages import PageHeader
+from tenantry_runtime.pool.page_messages import EndArrived, PagesArrived, PushAnswer, SourceGone
 from tenantry_runtime.pool.push_frames import Kind, end_frame, open_frame, page_frames, ready_frame
 
 CONTENT = bytes(range(200)) * 20
 
 
-def the_pages(at: Receiving) -> list[PageArrived]:
-    return at.heard.all(PageArrived)
+def the_pages(at: Receiving) -> list[tuple[int, PageHeader]]:
+    """Return slots and what came in them."""
+    return [page for came in at.heard.all(PagesArrived) for page in came.pages]
 
 
 async def until_arrived(at: Receiving, num_pages: int) -> None:
@@ -43,9 +45,9 @@ async def push_pages(at: Receiving, pusher: Pusher, num_pages: int) -> None:
         content = CONTENT[: 1000 + page]
         await pusher.send_page(a_page(content, page), content, num_ready=num_pages)
         await until_arrived(at, page + 1)
-        arrived = the_pages(at)[page]
-        assert at.pages.incoming(arrived.slot)[: len(content)] == content
-        at.receiver.free(arrived.slot)
+        slot, _ = the_pages(at)[page]
+        assert at.pages.incoming(slot)[: len(content)] == content
+        at.receiver.free([slot])
 
 
 @pytest.mark.asyncio
@@ -96,7 +98,7 @@ async def _promised(pusher: Pusher) -> None:
 
 async def _within_a_page(pusher: Pusher) -> None:
     await _promised(pusher)
-    first, *_ = page_frames(3, a_page(CONTENT), memoryview(CONTENT))
+    first, *_ = page_frames(3, [a_page(CONTENT)], [memoryview(CONTENT)])
     await pusher.send(first[:-100])
 
 
@@ -124,8 +126,8 @@ async def test_a_stream_that_breaks_gives_its_slots_back_once(tmp_path: Path, re
             await at.heard.until(lambda _: len(the_pages(at)) == num_pages)
             pusher.cancel()
             await at.loses(1)
-        for page in the_pages(at):
-            at.receiver.free(page.slot)
+        for slot, _ in the_pages(at):
+            at.receiver.free([slot])
 
         await at.until_all_free()
         (gone,) = at.heard.all(SourceGone)
@@ -142,8 +144,42 @@ async def test_the_step_loop_may_refuse_at_any_time(tmp_path: Path, reach: Reach
         at.receiver.answer(PushAnswer(source=1, problem="no"))
 
         assert await pusher.outcome() == "no"
-        for page in the_pages(at):
-            at.receiver.free(page.slot)
+        for slot, _ in the_pages(at):
+            at.receiver.free([slot])
+        await at.until_all_free()
+
+
+@pytest.mark.asyncio
+async def test_pages_of_one_frame_are_told_together(tmp_path: Path) -> None:
+    async with a_receiver(tmp_path) as at, at.pusher() as pusher:
+        await _promised(pusher)
+        contents = [CONTENT, CONTENT[:1000]]
+        headers = [a_page(content, page) for page, content in enumerate(contents)]
+        for frame in page_frames(3, headers, [memoryview(content) for content in contents]):
+            await pusher.send(frame)
+        await until_arrived(at, 2)
+
+        (came,) = at.heard.all(PagesArrived)
+        assert [header for _, header in came.pages] == headers
+        for (slot, _), content in zip(came.pages, contents, strict=True):
+            assert at.pages.incoming(slot)[: len(content)] == content
+        at.receiver.free([slot for slot, _ in came.pages])
+        await pusher.until_credit(3)
+
+
+@pytest.mark.asyncio
+async def test_pages_that_were_whole_before_a_mistake_are_told_and_their_slots_come_back(
+    tmp_path: Path,
+) -> None:
+    async with a_receiver(tmp_path) as at, at.pusher() as pusher:
+        await _promised(pusher)
+        headers = [a_page(CONTENT, page) for page in range(3)]
+        for frame in page_frames(3, headers, [memoryview(CONTENT)] * 3):
+            await pusher.send(frame)
+
+        assert "without credit" in (await pusher.outcome() or "")
+        assert [header for _, header in the_pages(at)] == headers[:2]
+        at.receiver.free([slot for slot, _ in the_pages(at)])
         await at.until_all_free()
 
 
@@ -152,7 +188,7 @@ MALFORMED: dict[str, tuple[Reach, list[bytes], str]] = {
     "a second opening": (_opened, [opened()], "second"),
     "no credit": (
         _opened,
-        list(page_frames(0, a_page(CONTENT), memoryview(CONTENT))),
+        list(page_frames(0, [a_page(CONTENT)], [memoryview(CONTENT)])),
         "without credit",
     ),
     "more credit than given": (
@@ -160,26 +196,47 @@ MALFORMED: dict[str, tuple[Reach, list[bytes], str]] = {
         [
             frame
             for page in range(LAYOUT.num_slots)
-            for frame in page_frames(3, a_page(CONTENT, page), memoryview(CONTENT))
+            for frame in page_frames(3, [a_page(CONTENT, page)], [memoryview(CONTENT)])
         ],
         "without credit",
     ),
     "another hand-off": (
         _promised,
-        list(page_frames(3, a_page(CONTENT, handoff=2), memoryview(CONTENT))),
+        list(page_frames(3, [a_page(CONTENT, handoff=2)], [memoryview(CONTENT)])),
         "hand-off 2",
     ),
     "too large": (
         _promised,
-        [next(page_frames(3, a_page(bytes(9000)), memoryview(bytes(100))))],
+        [next(page_frames(3, [a_page(bytes(9000))], [memoryview(bytes(100))]))],
         "9000 bytes",
     ),
-    "no bytes": (_promised, list(page_frames(3, a_page(b""), memoryview(b""))), "0 bytes"),
+    "bytes beyond the last page": (
+        _promised,
+        [b"".join([*page_frames(3, [a_page(CONTENT)], [memoryview(CONTENT)]), b"more"])],
+        "4 bytes of no page",
+    ),
+    "a first page that is not whole": (
+        _promised,
+        list(
+            page_frames(
+                3, [a_page(CONTENT), a_page(CONTENT, 1)], [memoryview(b"cut"), memoryview(b"")]
+            )
+        ),
+        "within another",
+    ),
+    "one page more than there is credit for": (
+        _promised,
+        list(
+            page_frames(3, [a_page(CONTENT, page) for page in range(3)], [memoryview(CONTENT)] * 3)
+        ),
+        "without credit",
+    ),
+    "no bytes": (_promised, list(page_frames(3, [a_page(b"")], [memoryview(b"")])), "0 bytes"),
     "more bytes than said": (_within_a_page, [bytes([Kind.MORE]) + bytes(101)], "4001 bytes"),
     "bytes of no page": (_promised, [bytes([Kind.MORE]) + bytes(10)], "no page"),
     "a page within a page": (
         _within_a_page,
-        list(page_frames(3, a_page(CONTENT, 1), memoryview(CONTENT))),
+        list(page_frames(3, [a_page(CONTENT, 1)], [memoryview(CONTENT)])),
         "within another",
     ),
     "an end within a page": (_within_a_page, [end_frame(an_end(1, 1))], "within a page"),
@@ -203,8 +260,8 @@ async def test_a_pusher_that_breaks_the_rules_is_told_so_and_ended(
         assert said is not None
         assert problem in said
         await at.loses(1)
-        for page in the_pages(at):
-            at.receiver.free(page.slot)
+        for slot, _ in the_pages(at):
+            at.receiver.free([slot])
         # others go on
         await other.send(ready_frame(1))
         await other.until_credit(1)

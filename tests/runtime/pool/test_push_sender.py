@@ -24,11 +24,11 @@ from tenantry_runtime.pool.page_messages import (
     PushEnd,
     PushLost,
     PushPage,
-    SlotSent,
+    SlotsSent,
 )
 from tenantry_runtime.pool.peers import connected_peers
 from tenantry_runtime.pool.push_frames import (
-    PageBegins,
+    PagesBegin,
     credit_frame,
     outcome_frame,
     read_pusher_frame,
@@ -62,8 +62,11 @@ class Sending:
         self.sender.obey(PushEnd(channel=1, end=an_end(1, num_pages)))
 
     async def until_slots(self, num_slots: int) -> None:
-        await self.heard.until(lambda _: len(self.heard.all(SlotSent)) == num_slots)
-        assert sorted(sent.slot for sent in self.heard.all(SlotSent)) == list(range(num_slots))
+        await self.heard.until(lambda _: len(self._sent()) == num_slots)
+        assert sorted(self._sent()) == list(range(num_slots))
+
+    def _sent(self) -> list[int]:
+        return [slot for sent in self.heard.all(SlotsSent) for slot in sent.slots]
 
     async def problem(self) -> str:
         await self.heard.until(lambda _: bool(self.heard.all(PushLost)))
@@ -104,8 +107,8 @@ async def generous(context: Any) -> None:
     num_pages = 0
     while True:
         frame = read_pusher_frame(await context.read())
-        if isinstance(frame, PageBegins):
-            num_pages += 1
+        if isinstance(frame, PagesBegin):
+            num_pages += len(frame.headers)
         elif isinstance(frame, HandoffEnd):
             assert frame == an_end(1, num_pages)
             await context.write(outcome_frame(None))

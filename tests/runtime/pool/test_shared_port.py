@@ -12,7 +12,7 @@ import pytest
 from support.page_members import PREFILL
 from support.port_contract import PAGE_BYTES, Joined, PortContract, a_page, a_target
 from support.shared_pair import SharedPair
-from tenantry_runtime.pool.page_messages import PageReport, PushPage, SlotSent
+from tenantry_runtime.pool.page_messages import PageReport, PushPage, SlotsSent
 from tenantry_runtime.pool.shared_pages import (
     BUDGET_BYTES,
     MAX_SLOTS,
@@ -60,7 +60,7 @@ def test_a_hand_off_that_stands_still_leaves_room_to_others(pages_fd: int) -> No
     assert page == port.room == MAX_SLOTS // 2
     assert port.room_for(other) == MAX_SLOTS // 4
     (first, *_) = [report for report in reports if isinstance(report, PushPage)]
-    port.accept(SlotSent(slot=first.slot))
+    port.accept(SlotsSent(slots=(first.slot,)))
     assert port.room_for(stuck) == 1
 
 
@@ -70,10 +70,10 @@ def test_a_slot_that_comes_back_twice_is_a_mistake(pages_fd: int) -> None:
     port.push(port.open(a_target(), "a", PREFILL), header, memoryview(content))
     pushed = reports[-1]
     assert isinstance(pushed, PushPage)
-    port.accept(SlotSent(slot=pushed.slot))
+    port.accept(SlotsSent(slots=(pushed.slot,)))
 
     with pytest.raises(KeyError):
-        port.accept(SlotSent(slot=pushed.slot))
+        port.accept(SlotsSent(slots=(pushed.slot,)))
 
 
 @pytest.mark.parametrize("page_bytes", [1, 4096, 37_120 * 2, 2 << 20, 6 << 20, 100 << 20])

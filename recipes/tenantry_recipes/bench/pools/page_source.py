@@ -39,6 +39,7 @@ from tenantry_runtime.pool.push_frames import (
     Credit,
     PushOutcome,
     end_frame,
+    num_together,
     open_frame,
     page_frames,
     read_receiver_frame,
@@ -48,6 +49,8 @@ from tenantry_runtime.pool.push_frames import (
 from .pace import Pace
 
 FIRST_TOKEN = 1
+CHUNK_PAGES = 8
+"""Pushed at a time, as a prefill member does with what a step of 512 tokens has completed."""
 _NUM_WORDS = 256
 """Prompts are drawn from so many token ids: few enough for any vocabulary, enough that no two share a page."""
 
@@ -127,14 +130,17 @@ class PageSource:
         try:
             await call.write(open_frame(PushOpen(target=target, source=self._member)))
             await call.write(ready_frame(len(headers)))
-            num_credit = 0
-            for num_sent, header in enumerate(headers):
-                await pace.take(header.num_bytes)
+            num_credit = num_sent = 0
+            while num_sent < len(headers):
                 while num_credit <= num_sent:
                     num_credit = await _credit(call)
-                for frame in page_frames(len(headers), header, self._zeros):
+                ready = headers[num_sent : min(num_credit, num_sent + CHUNK_PAGES)]
+                ready = ready[: num_together(ready)]
+                await pace.take(sum(header.num_bytes for header in ready))
+                for frame in page_frames(len(headers), ready, [self._zeros] * len(ready)):
                     await call.write(frame)
-                self.num_bytes += header.num_bytes
+                num_sent += len(ready)
+                self.num_bytes += sum(header.num_bytes for header in ready)
             await before_end()
             await call.write(end_frame(_end(target, len(headers))))
             await _until_admitted(call)

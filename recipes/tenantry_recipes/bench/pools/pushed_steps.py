@@ -1,16 +1,24 @@
 """How long decode steps take while other nodes push pages into the node.
 
 A step's time is from the end of the one before to its own, and all that the step loop does between
-them: also what it does with the pages that have come.
+them: also what it does with the pages that have come. Three things make it longer:
+
+| what | is told by |
+|---|---|
+| the step loop's own work on pages | the processor time of its thread, step by step |
+| that others are on its processors: the node's front and whoever pushes | a control: the same batch beside processes that take as much time of them, and have nothing to do with the node |
+| what these do to each other's caches, and to who runs when | the rest |
+
+On machines of their own the pusher takes nothing from a node, and a front has a core.
 """
 
 from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -20,6 +28,7 @@ import torch
 
 from tenantry_kernels.page_digest import page_digests
 from tenantry_recipes.bench.errors import BenchmarkError
+from tenantry_recipes.bench.memory import processor_s
 from tenantry_recipes.bench.serving import node_address, start_node
 from tenantry_recipes.bench.spread import Spread, ratios
 from tenantry_recipes.bench.table import number, spread, table
@@ -30,11 +39,14 @@ from tenantry_runtime.cache.wire_pages import WirePages
 from tenantry_runtime.models.loader import load_config
 from tenantry_runtime.supervisor.state import claim
 
+from . import burner, pusher
+from .burner import Burn, Burnt
+from .helper_process import helper
 from .layouts import Subject
 from .meeting import Meeting
 from .pace import Pace
 from .page_source import PageSource, ZeroPage, a_page_source
-from .pusher import Order, pushing
+from .pusher import Order, Pushed
 from .timed_node import TimedConfig, read_times
 from .turns import in_turns
 
@@ -50,13 +62,21 @@ MIN_STEPS = 20
 class Steps:
     """The steps of one batch, while pages came at one rate."""
 
-    reached_per_s: float
-    """Bytes."""
     step_s: tuple[float, ...]
+    own_s: tuple[float, ...]
+    """Processor time of the step loop in each."""
+    reached_per_s: float = 0.0
+    """Bytes."""
+    control: Steps | None = None
+    """Without pushes, beside as much other work as front and pusher made of them."""
 
     @property
     def median_s(self) -> float:
         return statistics.median(self.step_s)
+
+    @property
+    def median_own_s(self) -> float:
+        return statistics.median(self.own_s)
 
     @property
     def p90_s(self) -> float:
@@ -75,6 +95,10 @@ class Row:
     median_ratio: Spread | None
     """To the same round's steps without pushes."""
     p90_ratio: Spread | None
+    own_ratio: Spread | None
+    """Of the step loop's own processor time."""
+    control_ratio: Spread | None
+    """Of a step beside as much other work, and no pushes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +119,13 @@ def measure(
     async def all_rounds() -> list[dict[float, Steps]]:
         async with _a_rig(subject, batch) as rig:
             # connects and compiles
-            await rig.steps(rates[-1])
+            await rig.pushed(rates[-1], front_s=0.0)
+            front_s = await rig.front_s()
             return [
-                {rate: await rig.steps(rate) for rate in in_turns(rates, turn)}
+                {
+                    rate: await (rig.pushed(rate, front_s=front_s) if rate else rig.plain())
+                    for rate in in_turns(rates, turn)
+                }
                 for turn in range(rounds)
             ]
 
@@ -106,22 +134,19 @@ def measure(
 
 def rows_of(in_rounds: Sequence[Mapping[float, Steps]]) -> tuple[Row, ...]:
     """Make one row per rate; each round has all of them, and none."""
-    undisturbed = [steps[0.0] for steps in in_rounds]
     rows: list[Row] = []
     for rate in sorted(in_rounds[0]):
-        pushed = [steps[rate] for steps in in_rounds]
-        medians = [steps.median_s for steps in pushed]
-        p90s = [steps.p90_s for steps in pushed]
+        steps = [of_round[rate] for of_round in in_rounds]
         rows.append(
             Row(
                 asked_per_s=rate,
-                reached_per_s=Spread.of(steps.reached_per_s for steps in pushed),
-                median_s=Spread.of(medians),
-                p90_s=Spread.of(p90s),
-                median_ratio=ratios(medians, [steps.median_s for steps in undisturbed])
-                if rate
-                else None,
-                p90_ratio=ratios(p90s, [steps.p90_s for steps in undisturbed]) if rate else None,
+                reached_per_s=Spread.of(each.reached_per_s for each in steps),
+                median_s=Spread.of(each.median_s for each in steps),
+                p90_s=Spread.of(each.p90_s for each in steps),
+                median_ratio=_ratio(in_rounds, rate, lambda each: each.median_s),
+                p90_ratio=_ratio(in_rounds, rate, lambda each: each.p90_s),
+                own_ratio=_ratio(in_rounds, rate, lambda each: each.median_own_s),
+                control_ratio=_ratio(in_rounds, rate, lambda each: (each.control or each).median_s),
             )
         )
     return tuple(rows)
@@ -129,7 +154,16 @@ def rows_of(in_rounds: Sequence[Mapping[float, Steps]]) -> tuple[Row, ...]:
 
 def layout(rows: Sequence[Row]) -> str:
     """Write the figures for people."""
-    header = ("pushes, MB/s", "reached", "median step ms", "ratio", "p90 step ms", "ratio")
+    header = (
+        "pushes, MB/s",
+        "reached",
+        "median step ms",
+        "ratio",
+        "of its own processor time",
+        "beside as much other work",
+        "p90 step ms",
+        "ratio",
+    )
     return table(
         header,
         [
@@ -137,7 +171,10 @@ def layout(rows: Sequence[Row]) -> str:
                 f"{row.asked_per_s / 1e6:.0f}",
                 number(row.reached_per_s.median / 1e6),
                 spread(row.median_s.scaled(1e3)),
-                "" if row.median_ratio is None else spread(row.median_ratio),
+                *(
+                    "" if ratio is None else spread(ratio)
+                    for ratio in (row.median_ratio, row.own_ratio, row.control_ratio)
+                ),
                 spread(row.p90_s.scaled(1e3)),
                 "" if row.p90_ratio is None else spread(row.p90_ratio),
             )
@@ -165,31 +202,67 @@ class _Rig:
     source: PageSource
     batch: Batch
     times: Path
+    front: int
+    """Its process."""
     seeds: Iterator[int]
 
-    async def steps(self, bytes_per_s: float) -> Steps:
-        """Decode one batch while pages come at a rate."""
-        if not bytes_per_s:
-            return Steps(reached_per_s=0.0, step_s=await self._decode())
+    async def plain(self) -> Steps:
+        """Decode one batch."""
+        return await self._decode()
+
+    async def front_s(self) -> float:
+        """Return the processor time that the front needs of one batch."""
+        before_s = processor_s(self.front)
+        await self._decode()
+        return processor_s(self.front) - before_s
+
+    async def pushed(self, bytes_per_s: float, *, front_s: float) -> Steps:
+        """Decode one batch while pages come at a rate, then another beside as much other work."""
         order = Order(
             address=self.address, bytes_per_s=bytes_per_s, page=self.page, seed=next(self.seeds)
         )
-        async with pushing(order) as pusher:
-            step_s = await self._decode()
-            pushed = await pusher.finish()
-        return Steps(reached_per_s=pushed.bytes_per_s, step_s=step_s)
+        async with helper(pusher.MODULE, order) as pushing:
+            before_s = [processor_s(pid) for pid in (self.front, pushing.pid)]
+            started_s = anyio.current_time()
+            steps = await self._decode()
+            took_s = anyio.current_time() - started_s
+            front, pushes = (
+                processor_s(pid) - before
+                for pid, before in zip((self.front, pushing.pid), before_s, strict=True)
+            )
+            pushed = await pushing.finish(Pushed)
+        shares = (max(0.0, front - front_s) / took_s, pushes / took_s)
+        control = await self._beside(shares)
+        return replace(steps, reached_per_s=pushed.bytes_per_s, control=control)
 
-    async def _decode(self) -> tuple[float, ...]:
-        """Return the time of each step that all sequences of a batch took part in."""
+    async def _beside(self, shares: Sequence[float]) -> Steps:
+        """Decode one batch beside processes that take these shares of a core each."""
+        async with AsyncExitStack() as stack:
+            burners = [
+                await stack.enter_async_context(
+                    helper(burner.MODULE, Burn(share=share, page_bytes=self.page.num_bytes))
+                )
+                for share in shares
+            ]
+            steps = await self._decode()
+            for each in burners:
+                await each.finish(Burnt)
+        return steps
+
+    async def _decode(self) -> Steps:
+        """Return the steps that all sequences of a batch took part in."""
         num_before = len(read_times(self.times))
         meeting = Meeting(self.batch.num_sequences)
         async with anyio.create_task_group() as sequences:
             for _ in range(self.batch.num_sequences):
                 sequences.start_soon(self._run, meeting)
-        ends_s = read_times(self.times)[num_before:]
-        if len(ends_s) < MIN_STEPS:
-            raise BenchmarkError(f"the sequences of a batch had {len(ends_s)} steps in common")
-        return tuple(later - earlier for earlier, later in pairwise(ends_s))
+        ends = read_times(self.times)[num_before:]
+        if len(ends) < MIN_STEPS:
+            raise BenchmarkError(f"the sequences of a batch had {len(ends)} steps in common")
+        return Steps(
+            step_s=tuple(later.at_s - earlier.at_s for earlier, later in pairwise(ends)),
+            own_s=tuple(later.own_s - earlier.own_s for earlier, later in pairwise(ends)),
+        )
 
     async def _run(self, meeting: Meeting) -> None:
         # together, lest the first be done before the last begins
@@ -215,7 +288,9 @@ async def _a_rig(subject: Subject, batch: Batch) -> AsyncIterator[_Rig]:
         )
         address = node_address(state, NODE)
         async with (
-            start_node(state, NODE, config, module="tenantry_recipes.bench.pools.timed_node"),
+            start_node(
+                state, NODE, config, module="tenantry_recipes.bench.pools.timed_node"
+            ) as node,
             a_page_source(address, page, seed=0) as source,
         ):
             yield _Rig(
@@ -224,5 +299,18 @@ async def _a_rig(subject: Subject, batch: Batch) -> AsyncIterator[_Rig]:
                 source=source,
                 batch=batch,
                 times=times,
+                front=node.process.pid,
                 seeds=count(1),
             )
+
+
+def _ratio(
+    in_rounds: Sequence[Mapping[float, Steps]], rate: float, figure: Callable[[Steps], float]
+) -> Spread | None:
+    """Compare with the same round's steps without pushes; None for these."""
+    if not rate:
+        return None
+    return ratios(
+        [figure(of_round[rate]) for of_round in in_rounds],
+        [figure(of_round[0.0]) for of_round in in_rounds],
+    )

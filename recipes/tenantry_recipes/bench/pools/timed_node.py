@@ -1,4 +1,4 @@
-"""A node whose step loop notes when each step ends: `python -m tenantry_recipes.bench.pools.timed_node CONFIG`.
+"""A node whose step loop notes when each step ends, and what it took of a processor: `python -m tenantry_recipes.bench.pools.timed_node CONFIG`.
 
 A reader elsewhere would see when the process that it is in gets its turn. CONFIG is that of a node,
 with `TimedConfig` in the place of the engine's configuration.
@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from tenantry_runtime.pool.messages import (
     MemberDescription,
     NodeMessage,
     NodeStatistics,
+    ServedElsewhere,
     Step,
     Submit,
 )
@@ -30,7 +31,16 @@ from tenantry_runtime.pool.step_loop import StepLoop
 
 BUILD = "tenantry_recipes.bench.pools.timed_node:build_timed"
 
-_TIME = struct.Struct("<d")
+_TIMES = struct.Struct("<dd")
+
+
+class StepEnd(NamedTuple):
+    """When a step was over."""
+
+    at_s: float
+    """By a clock of the node's."""
+    own_s: float
+    """Processor time of the step loop's thread until then."""
 
 
 class TimedConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,10 +71,13 @@ class TimedLoop:
     def cancel(self, request_id: str) -> None:
         self._loop.cancel(request_id)
 
+    def served_elsewhere(self, served: ServedElsewhere) -> None:
+        self._loop.served_elsewhere(served)
+
     def turn(self) -> Sequence[NodeMessage]:
         messages = self._loop.turn()
         if self._is_whole(messages):
-            self._times.write(_TIME.pack(time.perf_counter()))
+            self._times.write(_TIMES.pack(time.perf_counter(), time.thread_time()))
         else:
             # before anybody hears that the batch has ended
             self._times.flush()
@@ -102,9 +115,9 @@ def build_timed(config: bytes, port: PagePort) -> StepLoop:
     )
 
 
-def read_times(path: Path) -> list[float]:
-    """Return the ends of all steps so far, by a clock of the node's."""
-    return [time_s for (time_s,) in _TIME.iter_unpack(path.read_bytes())]
+def read_times(path: Path) -> list[StepEnd]:
+    """Return the ends of all steps so far."""
+    return [StepEnd(*times) for times in _TIMES.iter_unpack(path.read_bytes())]
 
 
 if __name__ == "__main__":
