@@ -39,6 +39,11 @@ class Share(
     ceiling: Fraction = 1.0
     """Of the pool's pages: never more, even if they are free."""
 
+    def most_pages(self, num_pages: int) -> int:
+        """Return how many of a pool's pages the tenant may have: one at least."""
+        # so that 0.29 of 100 pages are 29, whatever 0.29 is in binary
+        return max(int(self.ceiling * num_pages + 1e-9), 1)
+
 
 class FinishReason(StrEnum):
     """Why an answer ended."""

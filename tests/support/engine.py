@@ -12,7 +12,7 @@ import torch
 from support.fake_decoder import FakeCache, FakeConfig, FakeDecoder, next_logits
 from support.sampler_reference import draw
 from tenantry_runtime.cache.wire_pages import WirePages
-from tenantry_runtime.core import FinishReason, Phase, Sampling
+from tenantry_runtime.core import FinishReason, Phase, Sampling, Share
 from tenantry_runtime.engine.build import LoadedModel, PageParts, assemble_loop
 from tenantry_runtime.engine.config import ModelSource, NodeConfig
 from tenantry_runtime.engine.loop import EngineLoop
@@ -33,6 +33,9 @@ def a_submit(
     model: str = MODEL,
     sampling: Sampling | None = None,
     stop_token_ids: tuple[int, ...] = (STOP,),
+    share: Share | None = None,
+    may_wait: bool = True,
+    max_waiting: int | None = None,
 ) -> Submit:
     return Submit(
         request_id=request_id,
@@ -42,6 +45,9 @@ def a_submit(
         sampling=sampling or Sampling(seed=1, temperature=0.0),
         stop_token_ids=stop_token_ids,
         max_tokens=max_tokens,
+        share=share or Share(),
+        may_wait=may_wait,
+        max_waiting=max_waiting,
     )
 
 

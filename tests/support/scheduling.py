@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as ListLike
 from itertools import count
 
 from support.engine import a_submit
 from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.owners import OwnerSlots
 from tenantry_runtime.cache.prefix import PrefixTrees
-from tenantry_runtime.core import PAGE_TOKENS
+from tenantry_runtime.core import PAGE_TOKENS, Share
+from tenantry_runtime.engine.fairness import VirtualCounters
 from tenantry_runtime.engine.plan import StepPlan, StepResult
-from tenantry_runtime.engine.policy import LeastServed
+from tenantry_runtime.engine.policy import Policy
 from tenantry_runtime.engine.scheduler import Scheduler, SchedulerLimits
 from tenantry_runtime.engine.sequence import Finished, Prefilling, Running, Sequence, Waiting
 from tenantry_runtime.pool.handoff import Endpoint, adopt
@@ -29,7 +31,11 @@ class Desk:
         max_batch: int = 4,
         max_waiting: int = 100,
         chunk_tokens: int = 32,
+        policy: Policy | None = None,
+        step_s: float = 0.05,
+        is_audited: bool = True,
     ) -> None:
+        """`step_s` is what every step takes; `is_audited`: all books are read after each turn."""
         self.num_pages = num_pages
         self.chunk_tokens = chunk_tokens
         self.max_batch = max_batch
@@ -40,7 +46,7 @@ class Desk:
         self.scheduler = Scheduler(
             pool=self.pool,
             prefixes=self.prefixes,
-            policy=LeastServed(),
+            policy=policy or VirtualCounters(),
             handoff=adopt(endpoint, endpoint),
             limits=SchedulerLimits(
                 max_batch=max_batch, max_waiting=max_waiting, chunk_tokens=chunk_tokens
@@ -50,6 +56,9 @@ class Desk:
         self.num_tokens_told: dict[str, int] = {}
         self.finished: list[str] = []
         self.last_plans: list[StepPlan] = []
+        self.now_s = 0.0
+        self._step_s = step_s
+        self._is_audited = is_audited
         self._written: dict[str, int] = {}
         self._arrivals = count()
 
@@ -62,25 +71,45 @@ class Desk:
         }
 
     def add(
-        self, request_id: str, *, num_prompt: int, max_tokens: int = 4, tenant: str = "acme"
+        self,
+        request_id: str,
+        *,
+        num_prompt: int | None = None,
+        prompt: ListLike[int] = (),
+        max_tokens: int = 4,
+        tenant: str = "acme",
+        share: Share | None = None,
+        may_wait: bool = True,
+        max_waiting: int | None = None,
+        is_again: bool = False,
     ) -> None:
-        submit = a_submit(request_id, prompt=[5] * num_prompt, max_tokens=max_tokens, tenant=tenant)
+        """Of `num_prompt` tokens that are all alike, or of others."""
+        submit = a_submit(
+            request_id,
+            prompt=prompt if num_prompt is None else [5] * num_prompt,
+            max_tokens=max_tokens,
+            tenant=tenant,
+            share=share,
+            may_wait=may_wait,
+            max_waiting=max_waiting,
+        )
         sequence = Sequence(submit, arrival=next(self._arrivals), owners=self.owners, queued_s=0.0)
-        self.scheduler.add(sequence)
+        self.scheduler.add(sequence, is_again=is_again)
         self.sequences[request_id] = sequence
         self.num_tokens_told[request_id] = 0
 
     def turn(self) -> None:
         running = {id(s) for s in self.live.values() if isinstance(s.state, Running)}
-        decode = self.scheduler.plan("decode", 1.0)
+        decode = self.scheduler.plan("decode", self.now_s)
         self._check_decode(decode, running)
-        prefill = self.scheduler.plan("prefill", 1.0)
+        prefill = self.scheduler.plan("prefill", self.now_s)
         self._check_prefill(prefill)
         self.last_plans = [plan for plan in (decode, prefill) if plan is not None]
         assert self.last_plans or not self.live, "idle although there is work"
         for plan in self.last_plans:
             self.commit(plan)
-        self.check_books()
+        if self._is_audited:
+            self.check_books()
 
     def run_to_end(self, max_turns: int = 2000) -> None:
         for _ in range(max_turns):
@@ -146,7 +175,8 @@ class Desk:
             tokens_S=tuple(TOKEN if entry.wants_token else None for entry in plan.entries),
             ok_S=(True,) * len(plan.entries),
         )
-        for report in self.scheduler.commit(plan, result, 2.0):
+        self.now_s += self._step_s
+        for report in self.scheduler.commit(plan, result, self.now_s):
             self._read(report)
 
     def _read(self, report: SequenceTokens | Failed) -> None:

@@ -1,9 +1,9 @@
-"""Sequences with tokens left to prefill, first come first served inside a tenant."""
+"""Sequences that ask for their turn, first come first served inside a tenant."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from .sequence import Sequence, Waiting
 
@@ -13,6 +13,8 @@ class Backlog:
 
     def __init__(self) -> None:
         self._lines: dict[str, deque[Sequence]] = {}
+        self.short: Sequence | None = None
+        """The first of those that asked for room in vain when it was last asked; it may have some by now."""
 
     def __len__(self) -> int:
         return sum(len(line) for line in self._lines.values())
@@ -27,6 +29,14 @@ class Backlog:
     def head(self, tenant: str) -> Sequence:
         return self._lines[tenant][0]
 
+    def first(self, tenant: str, *, beside: Collection[Sequence] = ()) -> Sequence | None:
+        """Return the first in the tenant's line that is not among `beside`."""
+        return next((s for s in self._lines[tenant] if s not in beside), None)
+
+    def num_waiting(self, tenant: str) -> int:
+        """Return how many of the tenant's hold nothing."""
+        return sum(isinstance(s.state, Waiting) for s in self._lines.get(tenant, ()))
+
     def append(self, sequence: Sequence) -> None:
         self._lines.setdefault(sequence.tenant, deque()).append(sequence)
 
@@ -39,11 +49,12 @@ class Backlog:
         num_at_work = sum(not isinstance(each.state, Waiting) for each in line)
         line.insert(num_at_work, sequence)
 
-    def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out, wherever it stands; one that is not there is ignored."""
+    def remove(self, sequence: Sequence) -> bool:
+        """Take a sequence out, wherever it stands; return whether it was there."""
         line = self._lines.get(sequence.tenant)
         if line is None or sequence not in line:
-            return
+            return False
         line.remove(sequence)
         if not line:
             del self._lines[sequence.tenant]
+        return True

@@ -35,11 +35,12 @@ from tenantry_runtime.pool.page_port import PagePort
 from .config import DEFAULT_CACHE_BYTES, DtypeName, ModelSource, NodeConfig
 from .coverage import Coverage, find_coverage
 from .device_runner import DeviceRunner
+from .exchange import ServiceExchange
+from .fairness import VirtualCounters
 from .incidents import IncidentLog
 from .lane import Lane
 from .loop import EngineLoop
 from .member import Member, MemberSpec, StepRunner
-from .policy import LeastServed
 from .runner import CacheT, Decoder, Runner
 from .scheduler import Scheduler, SchedulerLimits
 from .upkeep import Upkeep
@@ -191,10 +192,11 @@ def _lane(
     }
     prefixes = parts.prefixes(pool=pool, owners=owners)
     is_whole = len(members) == len(_PHASES)
+    policy = VirtualCounters()
     scheduler = Scheduler(
         pool=pool,
         prefixes=prefixes,
-        policy=LeastServed(),
+        policy=policy,
         handoff=(
             adopt(members["prefill"].endpoint, members["decode"].endpoint) if is_whole else None
         ),
@@ -214,6 +216,7 @@ def _lane(
         tracker=tracker,
         page_wire=wire,
         upkeep=Upkeep(pool=pool, prefixes=prefixes, tracker=tracker),
+        exchange=ServiceExchange(policy, model=source.id, phases=model.phases),
         vocab_size=model.decoder.config.vocab_size,
     )
 

@@ -22,7 +22,7 @@ from .plan import Entry, StepPlan
 from .sequence import Sequence
 
 MAX_KEPT = 64
-"""Records; counts go on."""
+"""Records; counts go on. As many as a batch may have sequences: none is lost before an edge has asked."""
 
 WINDOW_S = 60.0
 """In which `limit` incidents are too many."""

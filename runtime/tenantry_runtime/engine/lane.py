@@ -13,7 +13,9 @@ from tenantry_runtime.core import Phase
 from tenantry_runtime.errors import ContextExceeded
 from tenantry_runtime.pool.messages import Failed, MemberLoad, Part, Submit
 
+from .exchange import ServiceExchange
 from .member import Member
+from .room import ceiling_tokens
 from .scheduler import Scheduler
 from .upkeep import Upkeep
 
@@ -30,6 +32,7 @@ class Lane:
     page_wire: PageWire | None
     """None: nothing goes in or out of the pool."""
     upkeep: Upkeep
+    exchange: ServiceExchange
     vocab_size: int
 
     @property
@@ -68,6 +71,13 @@ class Lane:
         limit = self.member("prefill" if submit.part == "prefill" else "decode").spec.context_tokens
         if num_tokens > limit:
             return _failed(submit, "context", str(ContextExceeded(num_tokens, limit)))
+        most = ceiling_tokens(submit.share, self.pool.num_pages)
+        if num_tokens > most:
+            message = (
+                f"prompt and answer may have {num_tokens} tokens, and the tenant's ceiling of "
+                f"{submit.share.ceiling:g} of the pages is {most}; ask for a shorter answer"
+            )
+            return _failed(submit, "context", message)
         return None
 
     def loads(self) -> list[MemberLoad]:

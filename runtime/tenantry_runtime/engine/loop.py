@@ -26,13 +26,17 @@ from tenantry_runtime.pool.messages import (
     NodeMessage,
     NodeStatistics,
     PrefixChanges,
+    Reserved,
     SequenceTokens,
+    ServedElsewhere,
+    Started,
     Step,
     Submit,
 )
 from tenantry_runtime.pool.page_port import PagePort
 
 from .config import DEFAULT_HANDOFF_BYTES
+from .deadlines import Deadlines
 from .handoffs import Handoffs
 from .lane import Lane
 from .member import StepInFlight
@@ -40,9 +44,6 @@ from .plan import StepPlan, StepResult
 from .relay import Relay
 from .scheduler import Report
 from .sequence import Sequence
-
-NUM_TOLD = 8
-"""Incidents of each model in the statistics."""
 
 PREFIX_INTERVAL_S = 0.5
 """Between two reports of what prefix trees have gained and lost."""
@@ -86,6 +87,7 @@ class EngineLoop:
         self._chunk_order = deque(self._lanes)
         self._handoffs = Handoffs(self._lanes, port=port, max_bytes=handoff_bytes)
         self._relay = Relay(self)
+        self._deadlines = Deadlines()
         self._owners = owners
         self._clock_s = clock_s
         self._arrivals = count()
@@ -117,11 +119,15 @@ class EngineLoop:
 
     def submit(self, submit: Submit) -> None:
         """Queue a sequence. One that cannot run is answered by a `Failed` of the next turn."""
+        within_ms = submit.first_token_within_ms
         if self._is_live(submit):
             # nobody could tell the tokens of the two apart
             self.cancel(submit.request_id)
             self._refuse(submit, "internal", "this request id is already in use")
-        elif submit.part == "whole" and self._is_split(submit.model):
+            return
+        if within_ms is not None:
+            self._deadlines.add(submit.request_id, self._clock_s() + within_ms / 1000)
+        if submit.part == "whole" and self._is_split(submit.model):
             self._relay_whole(submit)
         else:
             self.run_part(submit)
@@ -154,8 +160,15 @@ class EngineLoop:
             self.cancel_parts(name)
             self._untold.append(Failed(request_id=name, reason="handoff", message=problem))
 
+    def served_elsewhere(self, message: ServedElsewhere) -> None:
+        """Take account of what other members of a pool have given; one of another pool is ignored."""
+        now_s = self._clock_s()
+        for lane in self._lanes:
+            lane.exchange.hear(message, now_s)
+
     def cancel(self, request_id: str) -> None:
         """Forget a sequence and release all it holds; an unknown id is ignored."""
+        self._deadlines.drop(request_id)
         self._relay.forget(request_id)
         self.cancel_parts(request_id)
 
@@ -170,6 +183,7 @@ class EngineLoop:
         """Compute one step and return what there is to tell."""
         now_s = self._last_turn_s = self._clock_s()
         self._turn += 1
+        self._end_late(now_s)
         has_heard = self._handoffs.take(now_s)
         if self.is_empty and not self._untold and not has_heard:
             for lane in self._lanes:
@@ -192,6 +206,8 @@ class EngineLoop:
     def statistics(self) -> NodeStatistics:
         schedulers = [lane.scheduler.statistics() for lane in self._lanes]
         logs = [lane.scheduler.incidents for lane in self._lanes]
+        now_s = self._clock_s()
+        services = (lane.exchange.report(now_s) for lane in self._lanes)
         # a model's decode member comes last, and is the one that free pages are counted of
         return NodeStatistics(
             loop_turn_ns=round(self._last_turn_s * 1e9),
@@ -201,7 +217,7 @@ class EngineLoop:
                 lane.model: lane.pool.num_free + lane.prefixes.num_unread for lane in self._lanes
             },
             num_incidents=sum(log.num_incidents for log in logs),
-            incidents=tuple(incident for log in logs for incident in log.kept[-NUM_TOLD:]),
+            incidents=tuple(incident for log in logs for incident in log.kept),
             num_quarantined_pages={
                 model: sum(
                     lane.pool.statistics().num_quarantined
@@ -212,6 +228,7 @@ class EngineLoop:
             },
             loads=tuple(load for lane in self._lanes for load in lane.loads()),
             audit_findings=tuple(chain.from_iterable(self._findings.values())),
+            services=tuple(report for report in services if report is not None),
         )
 
     def describe(self) -> tuple[MemberDescription, ...]:
@@ -244,6 +261,13 @@ class EngineLoop:
         for lane in self._lanes:
             lane.scheduler.cancel_all()
         self._untold.clear()
+
+    def _end_late(self, now_s: float) -> None:
+        """Fail what should have had its first token by now, whether it waits or is at work."""
+        for request_id in self._deadlines.take_passed(now_s):
+            self.cancel(request_id)
+            message = "it had no token in the time that its client would wait"
+            self._untold.append(Failed(request_id=request_id, reason="deadline", message=message))
 
     def _help_who_waits(self) -> bool:
         """End quarantine where what waits may need every page; return whether it was tried."""
@@ -351,6 +375,9 @@ class EngineLoop:
             report = self._untold.pop(0)
             if (told := self._relay.hear(report, now_s)) is not None:
                 reports.append(told)
+                if not isinstance(told, Started | Reserved):
+                    # its first token, or its end
+                    self._deadlines.drop(told.request_id)
         sequences = [report for report in reports if isinstance(report, SequenceTokens)]
         others: list[NodeMessage] = [r for r in reports if not isinstance(r, SequenceTokens)]
         if not sequences:

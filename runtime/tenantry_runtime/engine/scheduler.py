@@ -7,10 +7,12 @@ the order of the plans.
 - Prefill: one chunk of at most `chunk_tokens`. A prompt is cut at multiples of `chunk_tokens`,
   whatever else is going on; what the last piece of a prompt leaves of the chunk, others fill. The
   pages that a prompt begins with and that the tenant's prefix tree has are not computed again.
+- Whose turn it is, `turns.py` says, in the order of the policy (`fairness.py`).
 - Pages are reserved as sequences grow. When none is free, pages of prefix trees that nobody reads
-  are; after them the youngest sequence gives its own back, waits at the head of its tenant's line,
-  and is prefilled again with what it had said. The oldest is never preempted by another, so it
-  always gets on.
+  are; after them somebody gives its own back (`room.py`), waits at the head of its tenant's line,
+  and is prefilled again with what it had said.
+- A tenant within its guarantee has pages and a place at the next plan before which no step is under
+  way, whoever has to give them back. When it is computed is a matter of order, as for everybody.
 """
 
 from __future__ import annotations
@@ -36,11 +38,17 @@ from tenantry_runtime.pool.messages import (
     Started,
 )
 
-from .backlog import Backlog
+from .crowding import gives_way
 from .incidents import IncidentLog, incident_of
 from .plan import Entry, StepPlan, StepResult
-from .policy import Policy
+from .policy import Policy, Service
+from .room import Room
 from .sequence import Finished, Prefilling, Receiving, Running, Sequence, Waiting
+from .turns import Turns
+
+MAX_ELAPSED_S = 1.0
+"""Between two plans or commits, as far as it is charged: who holds pages while a node stands still is
+not the cause of it. A step takes less."""
 
 Report: TypeAlias = SequenceTokens | Failed | Started | Reserved | Delivered | Preempted
 
@@ -97,21 +105,22 @@ class Scheduler:
         """`handoff` is of the two members that share the pool; None where there is but one."""
         self._pool = pool
         self._prefixes = prefixes
-        self._policy = policy
+        self.policy = policy
         self._handoff = handoff
         self._limits = limits
         self._cache_format = cache_format
         self.incidents = incidents or IncidentLog()
         self._live: dict[str, Sequence] = {}
-        self._admitted: dict[str, Sequence] = {}
         self._running: dict[str, Sequence] = {}
-        self._backlog = Backlog()
-        self._arrivals = Backlog()
-        """In part decode, waiting for pages."""
+        self._room = Room(pool=pool, prefixes=prefixes, max_batch=limits.max_batch)
+        self._turns = Turns(policy=policy, room=self._room)
         self._receiving: dict[int, Sequence] = {}
         """By the number of the hand-off."""
-        self._short: Sequence | None = None
-        """The last one that was refused pages."""
+        self._chunk: tuple[Sequence, ...] = ()
+        """Those that the chunk is of that is being computed."""
+        self._now_s: float | None = None
+        self._num_in_flight = 0
+        """Steps that are planned and not committed."""
         self._reports: list[Report] = []
         self._last_planned: StepNumber = 0
         self._num_preemptions = 0
@@ -121,11 +130,11 @@ class Scheduler:
     @property
     def admitted(self) -> tuple[Sequence, ...]:
         """The sequences that hold pages."""
-        return tuple(self._admitted.values())
+        return tuple(self._room.admitted)
 
     @property
     def num_admitted(self) -> int:
-        return len(self._admitted)
+        return self._room.num_admitted
 
     @property
     def is_idle(self) -> bool:
@@ -134,15 +143,17 @@ class Scheduler:
     def add(self, sequence: Sequence, *, is_again: bool = False) -> None:
         """Queue a sequence that fits the pool when alone; raises `CapacityExceeded`.
 
-        `is_again`: it has been preempted, and comes on top of those that the queue has room for.
+        `is_again`: it has been preempted, and is let in whatever the queue has room for.
         """
         assert sequence.request_id not in self._live
-        num_waiting = len(self._live) - len(self._admitted)
-        if num_waiting >= self._limits.max_waiting and not is_again:
-            raise CapacityExceeded
+        if not is_again:
+            self._check_queue(sequence)
+        sequence.is_spared = is_again
         self._live[sequence.request_id] = sequence
-        self._line_of(sequence).append(sequence)
-        self._policy.enter(sequence.tenant)
+        share = sequence.submit.share
+        self._room.enter(sequence.tenant, share)
+        self.policy.enter(sequence.tenant, share)
+        self._turns.append(sequence)
 
     def cancel(self, request_id: str) -> bool:
         """Forget a sequence, whatever its state; False if there is none of that id."""
@@ -159,15 +170,20 @@ class Scheduler:
 
     def plan(self, phase: Phase, now_s: float) -> StepPlan | None:
         """Return the next step of the phase's member, None when it has nothing to do."""
+        self._pass_time(now_s)
         if phase == "decode":
+            self._grow_all()
+            self._meet_claims(now_s)
             entries = self._decode_batch()
-            if self._arrivals:
-                self._reserve_for_arrivals(now_s)
+            self._reserve_for_arrivals(now_s)
         else:
+            self._meet_claims(now_s)
             entries = self._prefill_chunk(now_s)
+            self._chunk = tuple(entry.sequence for entry in entries)
         if not entries:
             return None
         self._last_planned += 1
+        self._num_in_flight += 1
         return StepPlan(step=self._last_planned, phase=phase, entries=tuple(entries))
 
     def take_reports(self) -> list[Report]:
@@ -226,7 +242,8 @@ class Scheduler:
         self, plan: StepPlan, result: StepResult, now_s: float
     ) -> list[SequenceTokens | Failed]:
         """Apply a step's outcome; return what there is to tell."""
-        self._pool.completed(plan.step)
+        self._pass_time(now_s)
+        self._step_ends(plan)
         live = (
             (entry, s)
             for s, entry in enumerate(plan.entries)
@@ -245,7 +262,7 @@ class Scheduler:
 
     def fail(self, plan: StepPlan, problem: str) -> list[Failed]:
         """End all sequences of a step that could not be computed."""
-        self._pool.completed(plan.step)
+        self._step_ends(plan)
         return [
             self._fail(entry.sequence, "internal", problem)
             for entry in plan.entries
@@ -254,35 +271,82 @@ class Scheduler:
 
     def statistics(self) -> SchedulerStatistics:
         return SchedulerStatistics(
-            num_running=len(self._admitted),
-            num_waiting=len(self._live) - len(self._admitted),
+            num_running=self.num_admitted,
+            num_waiting=len(self._live) - self.num_admitted,
             num_preemptions=self._num_preemptions,
             num_prompt_tokens=self._num_prompt_tokens,
             num_cached_tokens=self._num_cached_tokens,
         )
 
-    def _decode_batch(self) -> list[Entry]:
+    def _check_queue(self, sequence: Sequence) -> None:
+        """Refuse a sequence that would wait longer than it, its tenant or the pool has room for."""
+        submit, line = sequence.submit, self._turns.line_of(sequence)
+        is_idle = not line and self._room.fits_at_once(sequence)
+        if not is_idle and (not submit.may_wait or submit.max_waiting == 0):
+            raise CapacityExceeded
+        # in part decode it has been let in with its prompt
+        if submit.max_waiting and submit.part != "decode":
+            if line.num_waiting(submit.tenant) >= submit.max_waiting:
+                raise CapacityExceeded
+        if len(self._live) - self.num_admitted >= self._limits.max_waiting:
+            last = gives_way(self._live.values(), sequence)
+            if last is None:
+                raise CapacityExceeded
+            self.give_up(last, "capacity", "its tenant has more than its part of a full queue")
+
+    def _pass_time(self, now_s: float) -> None:
+        """Charge who has held pages until now.
+
+        Not those of a prompt that waits for its next chunk: that is up to the policy itself.
+        """
+        before_s, self._now_s = self._now_s, now_s
+        elapsed_s = 0.0 if before_s is None else min(now_s - before_s, MAX_ELAPSED_S)
+        if elapsed_s <= 0.0:
+            return
+        for tenant, admitted in self._room.holders():
+            num_used = sum(
+                len(s.held.lease)
+                for s in admitted
+                if not isinstance(s.state, Prefilling) or s in self._chunk
+            )
+            # of those that two of them read, each counts once
+            num_pages = min(num_used, self._room.num_pages(tenant)) if num_used else 0
+            self.policy.charge(tenant, Service(page_seconds=num_pages * elapsed_s))
+
+    def _step_ends(self, plan: StepPlan) -> None:
+        self._num_in_flight -= 1
+        self._pool.completed(plan.step)
+        if plan.phase == "prefill":
+            self._chunk = ()
+
+    def _grow_all(self) -> None:
         for sequence in [s for s in self._running.values() if s.num_missing_pages]:
-            self._grow(sequence)
+            while isinstance(sequence.state, Running):
+                num_missing = sequence.num_missing_pages
+                if self._room.allows(sequence, num_missing) and self._room.finds(num_missing):
+                    sequence.held.lease.extend(num_missing)
+                    break
+                self._preempt(self._room.victim_for_growth(sequence))
+
+    def _decode_batch(self) -> list[Entry]:
         return [
             Entry(sequence, sequence.tokens[-1:], len(sequence.tokens) - 1, True)
             for sequence in self._running.values()
         ]
 
-    def _grow(self, sequence: Sequence) -> None:
-        while isinstance(sequence.state, Running):
-            if self._finds(sequence.num_missing_pages):
-                sequence.held.lease.extend(sequence.num_missing_pages)
-                return
-            self._preempt(self._victim(sequence))
-
-    def _victim(self, growing: Sequence) -> Sequence:
-        """Return the youngest; one whose pages are on their way only where nobody else is younger."""
-        # what is handed over leaves by itself
-        pages_of = [s for s in self._admitted.values() if s.submit.part != "prefill"]
-        at_work = [s for s in pages_of if not isinstance(s.state, Receiving)]
-        victim = max(at_work, key=_arrival)
-        return max(pages_of, key=_arrival) if victim is growing else victim
+    def _meet_claims(self, now_s: float) -> None:
+        """Give room to those that are first in their tenants' lines and within the guarantee."""
+        if not self._room.has_promises:
+            return
+        # the pages of a step that is under way are not free before its end
+        preempt = None if self._num_in_flight else self._preempt
+        for line in (self._turns.prompts, self._turns.arrivals):
+            for tenant in self.policy.order(line.tenants):
+                sequence = line.head(tenant)
+                if isinstance(sequence.state, Waiting) and self._room.claim(
+                    sequence, preempt=preempt, after=self._last_planned
+                ):
+                    self._admit(sequence, now_s)
 
     def _preempt(self, victim: Sequence) -> None:
         self._num_preemptions += 1
@@ -290,9 +354,8 @@ class Scheduler:
             self._end(victim, "preempted")
             self._reports.append(Preempted(request_id=victim.request_id))
             return
-        self._backlog.remove(victim)
-        self._backlog.restore(victim)
-        del self._admitted[victim.request_id]
+        self._room.dismiss(victim)
+        self._turns.restore(victim)
         self._running.pop(victim.request_id, None)
         victim.preempt(self._last_planned)
 
@@ -305,96 +368,52 @@ class Scheduler:
         return entries
 
     def _next_piece(self, planned: ListLike[Entry], num_left: int, now_s: float) -> Entry | None:
-        may_admit = True
-        for tenant in self._policy.order(self._backlog.tenants):
-            sequence = self._backlog.head(tenant)
-            if any(entry.sequence is sequence for entry in planned):
-                continue  # its next piece reads what this one writes
-            if isinstance(sequence.state, Waiting):
-                # nobody overtakes a sequence that waits for pages, else it might wait forever
-                may_admit = may_admit and self._admit(sequence, now_s)
-                if not may_admit:
-                    continue
-            state = sequence.state
-            assert isinstance(state, Prefilling), state
-            start = state.num_written
-            chunk = self._limits.chunk_tokens
-            token_ids = sequence.tokens[start : (start // chunk + 1) * chunk]
-            if len(token_ids) > num_left:
-                return None
-            is_last = start + len(token_ids) == len(sequence.tokens)
-            if is_last:
-                self._backlog.remove(sequence)
-            if sequence.submit.part == "prefill" and not sequence.num_prefill_chunks:
-                self._reports.append(
-                    Started(request_id=sequence.request_id, cached_tokens=sequence.num_cached)
-                )
-            self._policy.charge(tenant, len(token_ids))
-            return Entry(sequence, token_ids, start, is_last)
-        return None
+        # the next piece of who is in the chunk reads what this one writes
+        beside = [entry.sequence for entry in planned]
+        sequence = self._turns.next_in(self._turns.prompts, beside=beside, after=self._last_planned)
+        if sequence is None:
+            return None
+        if not self._room.is_admitted(sequence):
+            self._admit(sequence, now_s)
+        start = sequence.num_written
+        chunk = self._limits.chunk_tokens
+        token_ids = sequence.tokens[start : (start // chunk + 1) * chunk]
+        if len(token_ids) > num_left:
+            return None
+        is_last = start + len(token_ids) == len(sequence.tokens)
+        if is_last:
+            self._turns.remove(sequence)
+        if sequence.submit.part == "prefill" and not sequence.num_prefill_chunks:
+            self._reports.append(
+                Started(request_id=sequence.request_id, cached_tokens=sequence.num_cached)
+            )
+        self.policy.charge(sequence.tenant, Service(input_tokens=len(token_ids)))
+        return Entry(sequence, token_ids, start, is_last)
 
     def _reserve_for_arrivals(self, now_s: float) -> None:
         """Reserve pages for those that wait for a hand-off, in order, as long as there are any."""
-        while self._arrivals:
-            tenant = self._policy.order(self._arrivals.tenants)[0]
-            sequence = self._arrivals.head(tenant)
-            if not self._has_room_for(sequence):
-                return
-            self._arrivals.remove(sequence)
-            self._policy.charge(tenant, sequence.num_missing_pages * PAGE_TOKENS)
+        line = self._turns.arrivals
+        while sequence := self._turns.next_in(line, after=self._last_planned):
+            self._admit(sequence, now_s)
+
+    def _admit(self, sequence: Sequence, now_s: float) -> None:
+        """Give a sequence that there is room for its pages: it holds its prefix."""
+        num_cached = sequence.num_written
+        self._room.admit(sequence)
+        if sequence.submit.part == "decode":
+            self._turns.remove(sequence)
+            num_input = sequence.num_missing_pages * PAGE_TOKENS
+            service = Service(input_tokens=num_input, cached_tokens=num_cached)
+            self.policy.charge(sequence.tenant, service)
             target = sequence.reserve(self._cache_format)
             self._receiving[target.handoff] = sequence
-            self._admitted[sequence.request_id] = sequence
             self._reports.append(Reserved(request_id=sequence.request_id, target=target))
-
-    def _admit(self, sequence: Sequence, now_s: float) -> bool:
-        """Give a sequence its pages if there is room for it."""
-        if not self._has_room_for(sequence):
-            return False
+            return
         if sequence.num_cached is None:
             self._num_prompt_tokens += sequence.num_prompt
-            self._num_cached_tokens += sequence.num_written
+            self._num_cached_tokens += num_cached
+        self.policy.charge(sequence.tenant, Service(cached_tokens=num_cached))
         sequence.admit(now_s)
-        self._admitted[sequence.request_id] = sequence
-        return True
-
-    def _has_room_for(self, sequence: Sequence) -> bool:
-        """Let a sequence hold the prefix that is known of it, if there is room for the rest."""
-        if self._is_overtaking(sequence):
-            return False
-        if len(self._admitted) >= self._limits.max_batch:
-            return False
-        sequence.find_prefix(self._prefixes)
-        # a page of growth for each, lest the newcomer be preempted in the next step; alone it fits
-        num_growing = 0
-        if self._admitted:
-            num_growing = sum(s.may_grow for s in (sequence, *self._admitted.values()))
-        if not self._finds(sequence.num_missing_pages + num_growing):
-            sequence.preempt(self._last_planned)
-            self._short = sequence
-            return False
-        return True
-
-    def _is_overtaking(self, sequence: Sequence) -> bool:
-        """Whether an older one of the other queue has been refused pages and still waits for them."""
-        short = self._short
-        return (
-            short is not None
-            and isinstance(short.state, Waiting)
-            and short.arrival < sequence.arrival
-            and self._line_of(short) is not self._line_of(sequence)
-        )
-
-    def _line_of(self, sequence: Sequence) -> Backlog:
-        return self._arrivals if sequence.submit.part == "decode" else self._backlog
-
-    def _finds(self, num_pages: int) -> bool:
-        """Return whether so many pages are free, or can be made so."""
-        missing = num_pages - self._pool.num_free
-        # what would not be enough is not evicted: somebody may still find it
-        if 0 < missing <= self._prefixes.num_unread:
-            self._prefixes.evict(missing)
-        return self._pool.num_free >= num_pages
 
     def _distrust(self, sequence: Sequence, incident: Incident) -> Failed:
         """End a sequence of which a page did not pass the check; nobody else notices."""
@@ -419,14 +438,14 @@ class Scheduler:
             sequence.share_prompt(self._prefixes)
             if sequence.submit.part == "prefill":
                 # the decode member tells it, when it has what belongs to it
-                self._policy.charge(sequence.tenant, 1)
+                self.policy.charge(sequence.tenant, _ONE_TOKEN)
                 sequence.append(token_id, now_s)
                 sequence.await_confirmation()
                 return None
         return self._take(sequence, token_id, now_s)
 
     def _take(self, sequence: Sequence, token_id: int, now_s: float) -> SequenceTokens:
-        self._policy.charge(sequence.tenant, 1)
+        self.policy.charge(sequence.tenant, _ONE_TOKEN)
         is_first = len(sequence.tokens) == sequence.num_prompt
         finish = sequence.append(token_id, now_s)
         if finish is not None:
@@ -449,12 +468,13 @@ class Scheduler:
 
     def _end(self, sequence: Sequence, problem: str = "the sequence has ended") -> None:
         del self._live[sequence.request_id]
-        self._admitted.pop(sequence.request_id, None)
+        self._room.dismiss(sequence)
         self._running.pop(sequence.request_id, None)
-        self._line_of(sequence).remove(sequence)
+        self._turns.remove(sequence)
         if isinstance(state := sequence.state, Receiving):
             self._receiving.pop(state.reception.reservation.handoff.number, None)
-        self._policy.leave(sequence.tenant)
+        self.policy.leave(sequence.tenant)
+        self._room.leave(sequence.tenant)
         # a later step may be planned already and name its pages
         sequence.end(self._last_planned, problem)
 
@@ -468,5 +488,4 @@ def _phase_of(sequence: Sequence) -> Phase:
             return part
 
 
-def _arrival(sequence: Sequence) -> int:
-    return sequence.arrival
+_ONE_TOKEN = Service(output_tokens=1)

@@ -96,7 +96,9 @@ class Sequence:
         "_owners",
         "arrival",
         "first_token_s",
+        "is_spared",
         "num_cached",
+        "num_overtaken",
         "num_prefill_chunks",
         "num_prompt",
         "prefill_started_s",
@@ -122,6 +124,10 @@ class Sequence:
         self.num_prefill_chunks = 0
         self.num_cached: int | None = None
         """Prompt tokens whose pages were there when it was first admitted: what it is billed by."""
+        self.num_overtaken = 0
+        """Sequences that came later in the order and were admitted while it lacked pages."""
+        self.is_spared = False
+        """It was preempted and has had no token since: nobody grows at its expense."""
         self._owners = owners
 
     @property
@@ -206,6 +212,7 @@ class Sequence:
         state = self.state
         assert isinstance(state, Prefilling), state
         state.lease.extend(self.num_missing_pages)
+        self.num_overtaken = 0
         if self.num_cached is None:
             self.num_cached = state.num_written
             self.prefill_started_s = now_s
@@ -295,6 +302,7 @@ class Sequence:
     def append(self, token_id: int, now_s: float) -> FinishReason | None:
         """Take the next token; return why it was the last one, if it was."""
         self.tokens.append(token_id)
+        self.is_spared = False
         if self.first_token_s is None:
             self.first_token_s = now_s
         if token_id in self.submit.stop_token_ids:
@@ -305,6 +313,11 @@ class Sequence:
 
     def preempt(self, after: StepNumber) -> None:
         """Back to waiting, with its tokens and without its pages."""
+        self.give_up_room(after)
+        self.is_spared = True
+
+    def give_up_room(self, after: StepNumber) -> None:
+        """Back to waiting: it has not been admitted, or is preempted."""
         self._release(after, "preempted")
         self.state = Waiting()
 

@@ -13,9 +13,10 @@ from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.owners import OwnerSlots
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.cache.prefix_keys import pack_keys
-from tenantry_runtime.core import PAGE_TOKENS, Phase, Sampling
+from tenantry_runtime.core import PAGE_TOKENS, Phase, Sampling, Share
+from tenantry_runtime.engine.fairness import VirtualCounters
 from tenantry_runtime.engine.plan import StepPlan, StepResult
-from tenantry_runtime.engine.policy import LeastServed
+from tenantry_runtime.engine.policy import Policy
 from tenantry_runtime.engine.scheduler import Scheduler, SchedulerLimits
 from tenantry_runtime.engine.sequence import Sequence
 from tenantry_runtime.pool.messages import (
@@ -67,6 +68,7 @@ class Work:
     session: str
     token_ids: list[int]
     max_tokens: int
+    share: Share = field(default=Share())
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ class Member:
     phase: Phase
     part: Part
 
-    def __init__(self, *, size: MemberSize, cost: StepCost) -> None:
+    def __init__(self, *, size: MemberSize, cost: StepCost, policy: Policy | None = None) -> None:
+        """`policy` None: the engine's."""
         self.size = size
         self.pool = PageAllocator(size.num_pages)
         self._owners = OwnerSlots()
@@ -108,7 +111,7 @@ class Member:
         self.scheduler = Scheduler(
             pool=self.pool,
             prefixes=self.prefixes,
-            policy=LeastServed(),
+            policy=policy or VirtualCounters(),
             handoff=None,
             limits=limits,
         )
@@ -143,6 +146,7 @@ class Member:
             max_tokens=work.max_tokens,
             session=work.session,
             part=self.part,
+            share=work.share,
         )
         arrival = next(self._arrivals)
         self.scheduler.add(Sequence(submit, arrival=arrival, owners=self._owners, queued_s=now_s))
@@ -212,8 +216,8 @@ class PrefillMember(Member):
     phase: Phase = "prefill"
     part: Part = "prefill"
 
-    def __init__(self, *, size: MemberSize, cost: StepCost) -> None:
-        super().__init__(size=size, cost=cost)
+    def __init__(self, *, size: MemberSize, cost: StepCost, policy: Policy | None = None) -> None:
+        super().__init__(size=size, cost=cost, policy=policy)
         self.num_queued_tokens = 0
         """Of the prompts that are not computed to their ends."""
         self.num_placed_tokens = 0

@@ -140,6 +140,7 @@ class Simulation:
             session=request.session,
             token_ids=self._prompts.token_ids(request.trace) + [TOKEN] * num_output,
             max_tokens=request.trace.num_output - num_output,
+            share=request.share,
         )
 
     def _wake(self, member: Member, now_s: float) -> None:

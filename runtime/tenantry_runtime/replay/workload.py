@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from tenantry_runtime.core import Share
 
 from .sessions import SessionChains
 from .trace import TraceRequest
@@ -16,6 +18,7 @@ class ReplayRequest:
     trace: TraceRequest
     session: str
     tenant: str
+    share: Share = field(default=Share())
 
     @property
     def request_id(self) -> str:

@@ -39,6 +39,8 @@ class Member:
         self.is_draining = False
         self.prefill_tokens = 0
         """Prompt tokens that are placed here and neither cached nor computed."""
+        self.prompt_tokens = 0
+        """The same, cached ones included: as the member itself counts what waits."""
         self.decode_tokens = 0
         """Of the prompts and answers that are placed here, expected ones included."""
         self.promised_pages = 0
@@ -47,6 +49,7 @@ class Member:
         """Those that decode here, or will."""
         self._free_pages = description.num_pages
         self._foreign_growth_pages = 0
+        self._foreign_tokens = 0
 
     @property
     def node(self) -> str:
@@ -55,6 +58,11 @@ class Member:
     def is_usable(self, now_s: float) -> bool:
         """Whether new work may go here."""
         return self.is_healthy and not self.is_draining and self.breaker.admits(now_s)
+
+    @property
+    def queued_tokens(self) -> int:
+        """Prompt tokens that wait here or are being computed, whichever router has placed them."""
+        return self.prefill_tokens + self._foreign_tokens
 
     @property
     def room_pages(self) -> int:
@@ -68,6 +76,7 @@ class Member:
         self.is_draining = False
         self._free_pages = description.num_pages
         self._foreign_growth_pages = 0
+        self._foreign_tokens = 0
 
     def report(self, load: MemberLoad) -> None:
         """Take the member's own word for its pages; what it has of this router's is among it now."""
@@ -80,6 +89,8 @@ class Member:
         # of other routers' sequences nothing is known but what the member says of all of them
         foreign_share = max(0, load.num_sequences - num_own) / max(1, load.num_sequences)
         self._foreign_growth_pages = round(load.num_reserved_growth_pages * foreign_share)
+        # too few where some of this router's are still on their way, never too many for long
+        self._foreign_tokens = max(0, load.num_queued_tokens - self.prompt_tokens)
 
 
 def pages_of(num_tokens: int) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tenantry_runtime.core import Phase
+from tenantry_runtime.core import Phase, Share
+from tenantry_runtime.pool.messages import MemberDescription
 
 from .breaker import Breaker
 from .member import Member, MemberId, pages_of
@@ -26,6 +27,8 @@ class Asked:
     keys: Sequence[int] = ()
     """Of the prompt's full pages (`cache.prefix_keys`); may be left out where
     `Router.wants_keys` says so."""
+    share: Share = field(default_factory=Share)
+    """What the tenant has of every pool."""
     is_again: bool = False
     """Whether it has been tried or submitted before: then it earns no retries."""
 
@@ -77,7 +80,9 @@ class Placement:
         self._num_output = 0
         self._has_ended = False
         self._prefill_tokens = max(1, asked.num_tokens - num_cached)
+        self._prompt_tokens = asked.num_tokens
         prefill.prefill_tokens += self._prefill_tokens
+        prefill.prompt_tokens += self._prompt_tokens
 
     @property
     def prefill(self) -> MemberId:
@@ -87,6 +92,13 @@ class Placement:
     def decode(self) -> MemberId | None:
         """None until it is chosen."""
         return None if self._decode is None else self._decode.id
+
+    @property
+    def serving(self) -> dict[Phase, MemberDescription]:
+        """What the members that it has have said of themselves, by phase."""
+        serving = {"prefill": self._prefill, "decode": self._decode}
+        phases: tuple[Phase, ...] = ("prefill", "decode")
+        return {phase: member.description for phase in phases if (member := serving[phase])}
 
     @property
     def expected_tokens(self) -> int:
@@ -188,4 +200,5 @@ class Placement:
 
     def _end_prefill(self) -> None:
         self._prefill.prefill_tokens -= self._prefill_tokens
-        self._prefill_tokens = 0
+        self._prefill.prompt_tokens -= self._prompt_tokens
+        self._prefill_tokens = self._prompt_tokens = 0

@@ -5,8 +5,8 @@
 | with a session | of those within the load bound that hold most of its prompt, the first in the session's rendezvous order |
 | without | of those within the bound: longest known prefix, then least prefill tokens in flight |
 
-Within the bound is a member with no more prefill tokens in flight than `load_factor` times the
-average, or than `load_floor_tokens`; for one that has served the conversation it is `HELD_WEIGHT`
+Within the bound is a member with no more prefill tokens in flight, of all routers as far as its reports
+tell, than `load_factor` times the average, or than `load_floor_tokens`; for one that has served the conversation it is `HELD_WEIGHT`
 tokens higher for each that it holds: to leave a warm cache pays only if its queue is long. There is
 always such a member. So a session comes home to its first member after an absence, unless another
 has its conversation by then.
@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tenantry_runtime.core import PAGE_TOKENS, Phase
+from tenantry_runtime.core import PAGE_TOKENS, Phase, Share
 from tenantry_runtime.errors import NodeUnavailable
 from tenantry_runtime.pool.messages import MemberDescription, MemberLoad, PrefixChanges
 
@@ -204,16 +204,17 @@ class Router:
             self._retries.earn_at(chosen.id)
         return chosen.id
 
-    def context_tokens(self, placement: Placement) -> int:
-        """Return what fits all members that the placement may come to."""
+    def context_tokens(self, placement: Placement, share: Share | None = None) -> int:
+        """Return what fits all members that the placement may come to, and the tenant's pages there."""
         member = self._members.get(placement.prefill)
         partners = self._partners.get(placement.prefill, ())
         if placement.decode is not None:
             partners = tuple(each for each in partners if each.id == placement.decode)
-        contexts = [each.description.context_tokens for each in partners]
-        return min(
-            [*contexts, member.description.context_tokens] if member else contexts, default=0
-        )
+        members = [each.description for each in ([*partners, member] if member else partners)]
+        contexts = [each.context_tokens for each in members]
+        if share is not None and share.ceiling < 1:
+            contexts += [share.most_pages(each.num_pages) * each.page_tokens for each in members]
+        return min(contexts, default=0)
 
     def may_retry(self, tenant: str, failed: MemberId) -> bool:
         """Pay for one more attempt at what has failed on a member; False: there have been too many."""
@@ -277,17 +278,17 @@ class Router:
         return max(self._load_floor_tokens, self._load_factor * (sum(loads) / len(loads)))
 
     def _within_bound(self, held: Mapping[Member, int]) -> list[Member]:
-        bound = self._bound([member.prefill_tokens for member in held])
+        bound = self._bound([member.queued_tokens for member in held])
         return [
             member
             for member, num_pages in held.items()
-            if member.prefill_tokens <= bound + HELD_WEIGHT * num_pages * PAGE_TOKENS
+            if member.queued_tokens <= bound + HELD_WEIGHT * num_pages * PAGE_TOKENS
         ]
 
     def _load_of(self, member: Member) -> tuple[int, int, str]:
         partner = self._members.get(MemberId(member.node, member.id.model, "decode"))
         return (
-            member.prefill_tokens,
+            member.queued_tokens,
             0 if partner is None else partner.decode_tokens,
             member.node,
         )

@@ -147,7 +147,7 @@ def test_a_tenant_that_comes_back_has_no_credit_for_its_absence() -> None:
     assert 8 <= sum(name.startswith("old") for name in desk.finished[20:]) <= 12
 
 
-def test_what_a_tenant_was_given_is_forgotten_when_its_last_sequence_ends() -> None:
+def test_what_a_tenant_was_given_while_it_was_alone_is_not_held_against_it() -> None:
     desk = Desk(chunk_tokens=32, max_batch=1)
     desk.add("early", num_prompt=320, max_tokens=1, tenant="acme")
     desk.run_to_end()

@@ -14,7 +14,7 @@ from tenantry_runtime.errors import NodeUnavailable
 from tenantry_runtime.pool.messages import MemberDescription, PrefixChanges
 from tenantry_runtime.routing.breaker import FIRST_PAUSE_S, MAX_FAILURES
 from tenantry_runtime.routing.member import MemberId
-from tenantry_runtime.routing.router import HELD_WEIGHT, Router
+from tenantry_runtime.routing.router import HELD_WEIGHT, LOAD_FLOOR_TOKENS, Router
 
 NODES = [f"node-{number}" for number in range(5)]
 
@@ -174,6 +174,39 @@ def test_cached_tokens_are_no_load() -> None:
 
     loads = {member.id.node: member.prefill_tokens for member in router.members}
     assert loads == {"node": 200 - 128, "other": 0}
+
+
+def test_what_other_routers_have_placed_is_load_as_the_member_reports_it() -> None:
+    router = a_router(whole=["busy", "idle"])
+    router.report("busy", [a_load("prefill", 500, num_queued_tokens=5000)])
+
+    assert {router.prefill(asked(), 0.0).prefill.node for _ in range(5)} == {"idle"}
+    router.report("busy", [a_load("prefill", 500, num_queued_tokens=0)])
+    assert router.prefill(asked(), 0.0).prefill.node == "busy"
+
+
+def test_a_session_leaves_a_member_that_other_routers_have_filled() -> None:
+    router = a_router(whole=NODES)
+    home = router.prefill(asked(session="s"), 0.0).prefill.node
+    router.report(home, [a_load("prefill", 500, num_queued_tokens=10 * LOAD_FLOOR_TOKENS)])
+
+    assert router.prefill(asked(session="s"), 0.0).prefill.node != home
+
+
+def test_what_a_member_reports_of_this_routers_own_prompts_is_not_counted_twice() -> None:
+    router = a_router(prefill=["node"], decode=["other"])
+    learn(router, "node", "prefill", [1, 2])
+    placement = router.prefill(asked(num_tokens=200, keys=[1, 2, 3]), 0.0)
+    (member,) = [member for member in router.members if member.id.phase == "prefill"]
+
+    # it does not know yet what is cached
+    router.report("node", [a_load("prefill", 500, num_queued_tokens=200, num_sequences=1)])
+    assert member.queued_tokens == member.prefill_tokens == 200 - 128
+    router.report("node", [a_load("prefill", 500, num_queued_tokens=300, num_sequences=2)])
+    assert member.queued_tokens == 200 - 128 + 100
+    placement.end(0.0)
+    router.report("node", [a_load("prefill", 500, num_queued_tokens=0)])
+    assert member.queued_tokens == member.prompt_tokens == 0
 
 
 def test_the_first_token_ends_the_load_of_the_prefill_and_the_end_all() -> None:
