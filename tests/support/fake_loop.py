@@ -22,6 +22,7 @@ from tenantry_runtime.pool.messages import (
     NodeMessage,
     NodeStatistics,
     SequenceTokens,
+    ServedElsewhere,
     Step,
     Submit,
     Timings,
@@ -83,6 +84,9 @@ class FakeLoop:
 
     def deliver(self, deliver: Deliver) -> None:
         raise AssertionError("it hands nothing over")
+
+    def served_elsewhere(self, message: ServedElsewhere) -> None:
+        """It owes nobody a turn."""
 
     @property
     def is_idle(self) -> bool:

@@ -10,21 +10,24 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 
 import anyio
+import grpc
 from anyio.abc import TaskGroup
 
 from tenantry_runtime.errors import IncompatibleNode, NodeUnavailable
 
 from .bell import Bell
 from .connection import Connection, ConnectionLost, open_connection
+from .grpc_options import DRAIN, channel_for
 from .interface import NodeObserver, RunningSequence
 from .liveness import Liveness
-from .messages import NodeDescription, NodeStatistics, Submit
+from .messages import NodeDescription, NodeStatistics, ServedElsewhere, Submit
 from .tls import TlsFiles, require_safe
 
 FIRST_DELAY_S = 0.05
 LAST_DELAY_S = 1.0
 
 STATISTICS_TIMEOUT_S = 5.0
+DRAIN_TIMEOUT_S = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +51,18 @@ def connect(
     return NodeClient(
         address, edge=edge, liveness=liveness or Liveness(), tls=tls, observer=observer
     )
+
+
+async def drain_node(address: str, tls: TlsFiles | None = None) -> None:
+    """Tell the node at `unix:/path/node.sock` or `host:port` to end when what it runs is over.
+
+    Raises `ConnectionLost` when it does not answer, `ConfigurationError` as `connect` does.
+    """
+    try:
+        async with channel_for(address, tls) as channel:
+            await channel.unary_unary(DRAIN)(b"", timeout=DRAIN_TIMEOUT_S)
+    except grpc.aio.AioRpcError as error:
+        raise ConnectionLost(error.details()) from error
 
 
 class NodeClient:
@@ -127,6 +142,11 @@ class NodeClient:
             raise NodeUnavailable(submit.model)
         async with connection.sequence(submit, bell) as sequence:
             yield sequence
+
+    def pass_on(self, served: ServedElsewhere) -> None:
+        """Tell the node what another one has given, as `TokenSource` says."""
+        if self._connection is not None:
+            self._connection.pass_on(served)
 
     async def statistics(self) -> NodeStatistics:
         """Ask the node for its state; raise `NodeUnavailable` when it does not answer."""

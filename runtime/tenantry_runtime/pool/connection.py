@@ -25,6 +25,7 @@ from tenantry_runtime.errors import (
     IncompatibleNode,
     NodeLost,
     ReaderTooSlow,
+    RequestTimeout,
     TenantryError,
 )
 
@@ -44,6 +45,7 @@ from .mailbox import Mailbox
 from .messages import (
     OLDEST_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
+    SERVICE_EXCHANGE_VERSION,
     Cancel,
     Deliver,
     Delivered,
@@ -56,6 +58,7 @@ from .messages import (
     PrefixChanges,
     Reserved,
     SequenceTokens,
+    ServedElsewhere,
     Started,
     Step,
     Submit,
@@ -142,6 +145,11 @@ class Connection:
             self._running.pop(name, None)
             if running.is_posted and not running.mailbox.is_over:
                 self._outbox.post(encode(Cancel(request_id=name)))
+
+    def pass_on(self, served: ServedElsewhere) -> None:
+        """Tell the node, unless it is too old to know or too slow to be told: the next report says it too."""
+        if self.description.version >= SERVICE_EXCHANGE_VERSION and self._outbox.has_room:
+            self._outbox.post(encode(served))
 
     async def statistics(self, timeout_s: float) -> NodeStatistics:
         """Ask the node; raise `ConnectionLost` when it does not answer in time."""
@@ -267,6 +275,8 @@ class Connection:
                 return CacheIntegrityError(failed.message)
             case "handoff":
                 return HandoffFailed(failed.message)
+            case "deadline":
+                return RequestTimeout()
             case _:
                 return GenerationFailed(f"{failed.reason}: {failed.message}")
 

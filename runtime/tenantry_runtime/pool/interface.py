@@ -16,6 +16,7 @@ from .messages import (
     NodeStatistics,
     PrefixChanges,
     SequenceTokens,
+    ServedElsewhere,
     Started,
     Submit,
 )
@@ -57,7 +58,7 @@ class RunningSequence(Protocol):
     async def __anext__(self) -> SequenceTokens:
         """Ends after the tokens that carry `finish`.
 
-        Raises `CapacityExceeded`, `ContextExceeded`, `GenerationFailed`, `NodeLost` when the node
+        Raises `CapacityExceeded`, `ContextExceeded`, `GenerationFailed`, `RequestTimeout`, `NodeLost` when the node
         vanishes midway, or `SequencePreempted`.
         """
         ...
@@ -91,6 +92,10 @@ class TokenSource(Protocol):
 
         Raises `NodeUnavailable` when the node is not healthy.
         """
+        ...
+
+    def pass_on(self, served: ServedElsewhere) -> None:
+        """Tell it what another node has given; one that cannot be told now misses it."""
         ...
 
 

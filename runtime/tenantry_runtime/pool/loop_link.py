@@ -29,6 +29,9 @@ EXIT_GRACE_S = 0.8
 RECEIVE_BYTES = 1 << 16
 """At a time: some milliseconds of work for the front."""
 
+SEND_BYTES = 1 << 16
+"""Messages that wait are sent together, up to this."""
+
 # an OpenMP worker that spins between steps takes the core from front and edge
 _PASSIVE_WAIT = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
@@ -62,7 +65,7 @@ class LoopLink:
     async def send_forever(self) -> None:
         """Send what is posted, until the loop's end is closed."""
         while True:
-            rest = memoryview(await self._outbox.take())
+            rest = memoryview(await self._outbox.take_run(SEND_BYTES))
             while rest:
                 try:
                     rest = rest[self._peer.send(rest) :]

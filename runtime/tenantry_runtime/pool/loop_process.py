@@ -25,7 +25,7 @@ from tenantry_runtime.errors import CapacityExceeded, ConfigurationError, Contex
 
 from .lifeline import die_with_parent
 from .loop_channel import LoopChannel, PeerGone
-from .messages import Cancel, Deliver, Failed
+from .messages import Cancel, Deliver, Failed, ServedElsewhere
 from .page_port import PagePort
 from .shared_port import SharedMemoryPort
 from .step_loop import BuildLoop, StepLoop
@@ -154,6 +154,8 @@ def _apply(loop: StepLoop, port: SharedMemoryPort, channel: LoopChannel, message
             loop.cancel(request_id)
         case Deliver() as deliver:
             loop.deliver(deliver)
+        case ServedElsewhere() as served:
+            loop.served_elsewhere(served)
         case PackedSubmit() as packed:
             try:
                 loop.submit(unpack(packed))

@@ -24,22 +24,43 @@ A sequence whose two phases run on different members takes these steps; R is the
 A decode node that needs a sequence's pages says Preempted(R): the edge submits it again, with what
 was said so far as part of the prompt.
 
+What a member gives its tenants reaches the other members of its pool by way of the edges, so that a
+tenant's turn does not depend on which of them it asks:
+
+| # | from | to | message |
+|---|---|---|---|
+| 1 | node | every edge that asks for its statistics | a ServiceReport for each page pool |
+| 2 | edge | every other node with a member of the same model and phase | ServedElsewhere, once for each report that is new to the edge |
+
+Every report says all that the ones before it said, and is known by the node's incarnation and a
+number: it may come twice, by way of several edges, late or not at all.
+
 One `Step` carries the new tokens of all the edge's sequences. Unknown fields are ignored and the
 version range is negotiated in `Hello`, so that a cluster can be upgraded node by node. Array-like
-structs are on the per-token path: their fields are sent by position, and only ever appended to.
+structs are on the per-token path, or come in numbers: their fields are sent by position, and only ever
+appended to. A message of a kind that the older side does not know is not sent to it:
+
+| version | has |
+|---|---|
+| 1 | all but what follows |
+| 2 | ServedElsewhere |
+
 `wire.py` has their packed forms, `frames.py` what delimits them.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from tenantry_runtime.core import FinishReason, Phase, Sampling, Share
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 OLDEST_PROTOCOL_VERSION = 1
+SERVICE_EXCHANGE_VERSION = 2
+"""From which on a node takes `ServedElsewhere`."""
 
 SERVICE = "tenantry.Node"
 
@@ -121,6 +142,9 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """False: fail with `capacity` rather than wait for a turn."""
     max_waiting: int | None = None
     """Sequences of the tenant that may wait at one time, this one among them; None: as the pool has it."""
+    first_token_within_ms: Annotated[int, Meta(ge=0)] | None = None
+    """Of its arrival at the node, whose clock need not be the edge's. A sequence that has no token by
+    then fails with `deadline`; None: it may take any time, or the client has its first token."""
 
 
 class HandoffTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,7 +217,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
     request_id: str
     reason: str
-    """`capacity` (never ran; come back later), `context`, `cache_integrity`, `handoff` or `internal`."""
+    """`capacity` (never ran; come back later), `context`, `cache_integrity`, `handoff`, `deadline` (it had
+    no token in time) or `internal`."""
     message: str
 
 
@@ -292,6 +317,37 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """What did not agree: `index`, `tag`, `owner`, `fill`."""
 
 
+# array_like and gc=False: some hundred of these in each report
+class TenantService(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An account of what one tenant was given lately."""
+
+    tenant: str
+    opened: int
+    """Number of the first report that has it. One that rested is closed; the next begins anew at 0."""
+    amount: Annotated[float, Meta(ge=0)]
+    """Since then, as the policy counts (`engine.policy`)."""
+
+
+class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the members of one page pool have given."""
+
+    model: str
+    phases: tuple[Phase, ...]
+    """Of the members: service is counted for the pages that they share."""
+    number: int
+    """1, 2, ... in the life of the node; the same as before where nothing was given."""
+    accounts: tuple[TenantService, ...]
+    """All that are open."""
+
+
+class ServedElsewhere(msgspec.Struct, frozen=True, kw_only=True, tag="served"):
+    """What a member of the node's pools has given on another node."""
+
+    incarnation: int
+    """Of the other node: names it, by whatever address an edge may know it."""
+    report: ServiceReport
+
+
 class MemberLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What routing needs to know of one member."""
 
@@ -318,7 +374,7 @@ class NodeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     num_incidents: int = 0
     """Since the start, of all models."""
     incidents: tuple[Incident, ...] = ()
-    """The latest few."""
+    """The latest of each page pool, as many as a node keeps: edges bring them into the store."""
     num_quarantined_pages: dict[str, int] = {}
     """By model: nobody's until the node is idle and its audit finds nothing."""
     loads: tuple[MemberLoad, ...] = ()
@@ -326,7 +382,11 @@ class NodeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """It finishes what it has and takes nothing new."""
     audit_findings: tuple[str, ...] = ()
     """Of the last audit, which runs when the node becomes idle."""
+    incarnation: int = 0
+    """As in `NodeDescription`; 0 until the front fills it in."""
+    services: tuple[ServiceReport, ...] = ()
+    """Of each page pool that has served anyone."""
 
 
-EdgeMessage: TypeAlias = Submit | Deliver | Cancel
+EdgeMessage: TypeAlias = Submit | Deliver | Cancel | ServedElsewhere
 NodeMessage: TypeAlias = Step | Failed | Started | Reserved | Delivered | Preempted | PrefixChanges

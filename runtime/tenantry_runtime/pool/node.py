@@ -36,7 +36,7 @@ from .page_messages import (
     PushClose,
     PushEnd,
     PushPage,
-    SlotRead,
+    SlotsRead,
 )
 from .peers import connected_peers
 from .push_receiver import PushReceiver
@@ -133,8 +133,8 @@ class _Front:
                         self.link.post(cancel)
                 case PushBegin() | PushPage() | PushEnd() | PushClose():
                     self.sender.obey(report)
-                case SlotRead(slot=slot):
-                    self.receiver.free(slot)
+                case SlotsRead(slots=slots):
+                    self.receiver.free(slots)
                 case PushAnswer():
                     self.receiver.answer(report)
                 case PrefixChanges():

@@ -25,6 +25,7 @@ from .messages import (
     MemberDescription,
     NodeDescription,
     NodeStatistics,
+    ServedElsewhere,
 )
 from .push_receiver import PushReceiver
 from .wire import PackedSubmit, decode_hello, decode_work, encode
@@ -78,7 +79,7 @@ class NodeService:
         self._is_ready.set()
 
     def note(self, statistics: NodeStatistics) -> None:
-        self._statistics = statistics
+        self._statistics = replace(statistics, incarnation=self._incarnation)
 
     async def hello(self, request: bytes, context: Any) -> bytes:
         try:
@@ -182,6 +183,11 @@ class NodeService:
                 cancel = self._dispatch.cancel(stream, request_id)
                 if cancel is not None:
                     self._link.post(cancel)
+            case ServedElsewhere(incarnation=incarnation) as served:
+                # an edge that knows the node by two addresses passes on its own reports
+                if incarnation != self._incarnation:
+                    await self._link.wait_for_room()
+                    self._link.post(served)
 
 
 def agreed_version(edge: Hello) -> int:

@@ -10,6 +10,7 @@ from .messages import (
     MemberDescription,
     NodeMessage,
     NodeStatistics,
+    ServedElsewhere,
     Submit,
 )
 from .page_port import PagePort
@@ -28,6 +29,10 @@ class StepLoop(Protocol):
 
     def cancel(self, request_id: str) -> None:
         """Forget a sequence and release all it holds; an unknown id is ignored."""
+        ...
+
+    def served_elsewhere(self, message: ServedElsewhere) -> None:
+        """Take account of what other members of a pool have given; one of another pool is ignored."""
         ...
 
     def turn(self) -> Sequence[NodeMessage]:

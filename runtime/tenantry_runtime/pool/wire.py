@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from tenantry_runtime.core import Sampling
+from tenantry_runtime.core import Sampling, Share
 
 from .messages import (
     Cancel,
@@ -28,6 +28,7 @@ from .messages import (
     Preempted,
     PrefixChanges,
     Reserved,
+    ServedElsewhere,
     Started,
     Step,
     Submit,
@@ -49,6 +50,10 @@ class PackedSubmit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     max_tokens: int
     session: str | None = None
     part: Part = "whole"
+    share: Share = Share()
+    may_wait: bool = True
+    max_waiting: int | None = None
+    first_token_within_ms: int | None = None
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
@@ -69,7 +74,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     statistics: NodeStatistics
 
 
-WorkMessage: TypeAlias = PackedSubmit | Deliver | Cancel
+WorkMessage: TypeAlias = PackedSubmit | Deliver | Cancel | ServedElsewhere
 """`EdgeMessage` in its packed form."""
 SequenceReport: TypeAlias = Failed | Started | Reserved | Delivered | Preempted
 """What a node says of one sequence, its tokens aside."""
@@ -103,6 +108,10 @@ def pack(submit: Submit) -> PackedSubmit:
         max_tokens=submit.max_tokens,
         session=submit.session,
         part=submit.part,
+        share=submit.share,
+        may_wait=submit.may_wait,
+        max_waiting=submit.max_waiting,
+        first_token_within_ms=submit.first_token_within_ms,
     )
 
 
@@ -118,6 +127,10 @@ def unpack(packed: PackedSubmit) -> Submit:
         max_tokens=packed.max_tokens,
         session=packed.session,
         part=packed.part,
+        share=packed.share,
+        may_wait=packed.may_wait,
+        max_waiting=packed.max_waiting,
+        first_token_within_ms=packed.first_token_within_ms,
     )
 
 

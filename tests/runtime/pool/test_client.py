@@ -52,6 +52,14 @@ async def test_the_handshake_tells_what_the_node_serves(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_statistics_say_which_life_of_the_node_they_are_of(tmp_path: Path) -> None:
+    async with a_client(tmp_path) as client:
+        statistics = await client.statistics()
+
+        assert statistics.incarnation == client.description.incarnation != 0
+
+
+@pytest.mark.asyncio
 async def test_a_sequence_ends_after_its_finish(tmp_path: Path) -> None:
     async with a_client(tmp_path) as client:
         async with client.generate(a_submit(prompt=[7, 100], stop_token_ids=(103,))) as sequence:

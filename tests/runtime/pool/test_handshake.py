@@ -16,7 +16,7 @@ from support.fake_node import ENDLESS, PATIENCE_S, a_node, a_submit
 from support.raw_edge import RawEdge, a_raw_edge
 from tenantry_runtime.errors import IncompatibleNode
 from tenantry_runtime.pool.client import connect
-from tenantry_runtime.pool.messages import SERVICE, Hello, NodeDescription, Step
+from tenantry_runtime.pool.messages import PROTOCOL_VERSION, SERVICE, Hello, NodeDescription, Step
 from tenantry_runtime.pool.service import VersionMismatch, agreed_version
 from tenantry_runtime.pool.wire import encode
 
@@ -40,16 +40,16 @@ async def a_server_that_answers_hello(folder: Path, answer: bytes) -> AsyncItera
 
 @pytest.mark.parametrize(
     ("newest", "oldest", "agreed"),
-    [(1, 1, 1), (4, 1, 1)],
-    ids=["same", "newer edge that still speaks ours"],
+    [(1, 1, 1), (2, 1, 2), (4, 1, 2)],
+    ids=["older edge", "same", "newer edge that still speaks ours"],
 )
 def test_the_newest_common_version_is_chosen(newest: int, oldest: int, agreed: int) -> None:
     assert agreed_version(Hello(edge="e", version=newest, oldest_version=oldest)) == agreed
 
 
 def test_no_common_version_names_both_ranges() -> None:
-    with pytest.raises(VersionMismatch, match=r"1 to 1, edge 'e' speaks 2 to 3"):
-        agreed_version(Hello(edge="e", version=3, oldest_version=2))
+    with pytest.raises(VersionMismatch, match=r"1 to 2, edge 'e' speaks 3 to 4"):
+        agreed_version(Hello(edge="e", version=4, oldest_version=3))
 
 
 @pytest.mark.asyncio
@@ -60,7 +60,7 @@ async def test_a_node_refuses_an_edge_that_is_too_new_and_goes_on(tmp_path: Path
 
         assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
         assert "'new' speaks 8 to 9" in caught.value.details()
-        assert (await edge.hello(Hello(edge="ours"))).version == 1
+        assert (await edge.hello(Hello(edge="ours"))).version == PROTOCOL_VERSION
 
 
 @pytest.mark.asyncio
@@ -90,9 +90,9 @@ async def test_a_node_that_answers_in_another_version_is_incompatible(
 @pytest.mark.asyncio
 async def test_fields_of_a_newer_edge_are_ignored(tmp_path: Path) -> None:
     async with a_node(tmp_path) as node, a_raw_edge(node.address) as edge:
-        hello = {"edge": "e", "version": 2, "oldest_version": 1, "colour": "blue"}
+        hello = {"edge": "e", "version": PROTOCOL_VERSION, "colour": "blue"}
 
-        assert (await edge.hello(msgspec.msgpack.encode(hello))).version == 1
+        assert (await edge.hello(msgspec.msgpack.encode(hello))).version == PROTOCOL_VERSION
 
 
 @pytest.mark.asyncio

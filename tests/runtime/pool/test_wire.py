@@ -7,12 +7,23 @@ import pytest
 from hypothesis import given, strategies as st
 
 from support.fake_node import a_submit
+from tenantry_runtime.core import Sampling, Share
 from tenantry_runtime.pool.frames import MAX_FRAME_BYTES, split
-from tenantry_runtime.pool.messages import Cancel, Failed, SequenceTokens, Step
+from tenantry_runtime.pool.messages import (
+    Cancel,
+    Failed,
+    SequenceTokens,
+    ServedElsewhere,
+    ServiceReport,
+    Step,
+    Submit,
+    TenantService,
+)
 from tenantry_runtime.pool.wire import (
     PackedSubmit,
     decode_hello,
     decode_node_message,
+    decode_statistics,
     decode_work,
     encode,
     pack,
@@ -25,6 +36,29 @@ def test_a_prompt_survives_packing(token_ids: list[int]) -> None:
     submit = a_submit(prompt=token_ids)
 
     assert unpack(pack(submit)) == submit
+
+
+def test_all_that_is_said_of_a_sequence_survives_packing() -> None:
+    submit = Submit(
+        request_id="r",
+        tenant="acme",
+        model="m",
+        token_ids=[1, 2],
+        sampling=Sampling(seed=3, temperature=0.5, stop=("end",)),
+        stop_token_ids=(4, 5),
+        max_tokens=6,
+        session="s",
+        part="decode",
+        share=Share(weight=2.0, guaranteed=0.25, ceiling=0.75),
+        may_wait=False,
+        max_waiting=7,
+        first_token_within_ms=800,
+    )
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Submit)}
+    assert all(getattr(submit, name) != value for name, value in defaults.items())
+
+    assert unpack(pack(submit)) == submit
+    assert decode_work(encode(pack(submit))) == pack(submit)
 
 
 def test_ids_are_packed_as_little_endian_uint32() -> None:
@@ -59,6 +93,46 @@ def test_fields_of_a_newer_peer_are_ignored() -> None:
 
     assert decode_hello(newer_hello).version == 3
     assert decode_node_message(newer_step) == Step(step=1, sequences=[SequenceTokens("a", (5,))])
+
+
+def test_service_of_other_members_is_told_apart_from_work() -> None:
+    report = ServiceReport(
+        model="m", phases=("decode",), number=3, accounts=(TenantService("acme", 2, 1.5),)
+    )
+    served = ServedElsewhere(incarnation=9, report=report)
+    newer_account = ["acme", 2, 1.5, "later field"]
+    newer = {
+        "type": "served",
+        "incarnation": 9,
+        "report": {
+            "model": "m",
+            "phases": ["decode"],
+            "number": 3,
+            "accounts": [newer_account],
+            "colour": "blue",
+        },
+        "colour": "blue",
+    }
+
+    assert decode_work(encode(served)) == served
+    assert decode_work(msgspec.msgpack.encode(newer)) == served
+
+
+@pytest.mark.parametrize("amount", [-1.0, float("-inf")])
+def test_service_that_would_be_taken_back_is_refused(amount: float) -> None:
+    account = TenantService("acme", 1, amount)
+    report = ServiceReport(model="m", phases=("decode",), number=1, accounts=(account,))
+
+    with pytest.raises(msgspec.DecodeError):
+        decode_work(encode(ServedElsewhere(incarnation=1, report=report)))
+
+
+def test_statistics_of_an_older_node_have_no_service() -> None:
+    older = {"loop_turn_ns": 1, "num_running": 0, "num_waiting": 0, "num_free_pages": {}}
+
+    statistics = decode_statistics(msgspec.msgpack.encode(older))
+
+    assert (statistics.services, statistics.incarnation) == ((), 0)
 
 
 def test_a_number_of_bytes_that_is_no_number_of_ids_is_refused() -> None:
