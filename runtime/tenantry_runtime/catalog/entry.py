@@ -11,7 +11,8 @@ Capability: TypeAlias = Literal["function_calling", "reasoning", "vision", "asyn
 """Named as the properties of a model page are."""
 
 ModelName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9@._:/-]{1,128}$")]
-Price: TypeAlias = Annotated[float, Meta(ge=0)]
+# the bound keeps the cost of any request within 64 bits of pico-USD (`pricing`)
+Price: TypeAlias = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
