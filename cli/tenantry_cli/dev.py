@@ -8,6 +8,7 @@ from typing import Literal
 import click
 
 from .installed import require_packages, runtime_imports
+from .operator import store_option
 
 # `serve` starts the processes that import these; better to say at once what they would miss
 RUNTIME_PACKAGES = ("torch", "grpc", "granian", "starlette", "sqlalchemy", "safetensors")
@@ -29,6 +30,7 @@ RUNTIME_PACKAGES = ("torch", "grpc", "granian", "starlette", "sqlalchemy", "safe
     show_default=True,
     help="Where accounts, tokens and usage are kept.",
 )
+@store_option
 @click.option(
     "--catalog",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
@@ -53,6 +55,7 @@ def dev(
     host: str,
     port: int,
     state_dir: Path,
+    store_url: str | None,
     catalog: Path | None,
     cache: Literal["bf16", "fp8"],
     pools: bool,
@@ -70,6 +73,7 @@ def dev(
             host=host,
             port=port,
             state_dir=state_dir,
+            store=store_url or None,
             catalog=catalog,
             cache=cache,
             pools=pools,

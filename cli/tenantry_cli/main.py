@@ -19,9 +19,15 @@ from .bench import bench
 from .dev import dev
 from .drill import drill
 from .evaluate import evaluate
+from .incidents import incidents
 from .models import models
 from .node import node
+from .plan import plan
+from .secret import secret
 from .serve import serve
+from .tenant import tenant
+from .token import token
+from .usage import usage
 
 INTERRUPTED = 130
 
@@ -75,6 +81,12 @@ main.add_command(bench)
 main.add_command(dev)
 main.add_command(drill)
 main.add_command(evaluate)
+main.add_command(incidents)
 main.add_command(models)
 main.add_command(node)
+main.add_command(plan)
+main.add_command(secret)
 main.add_command(serve)
+main.add_command(tenant)
+main.add_command(token)
+main.add_command(usage)

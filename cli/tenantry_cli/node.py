@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from .installed import require_packages, runtime_imports
 
+if TYPE_CHECKING:
+    from tenantry_runtime.pool.tls import TlsFiles
+
 NODE_PACKAGES = ("torch", "grpc", "safetensors")
+CALLING_PACKAGES = ("grpc",)
 CERTIFICATE_PACKAGES = ("cryptography", "grpc")
 
 _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _tls_options(whose: str) -> Callable[[_Command], _Command]:
+    """Add the options that name an authority, a certificate and its key."""
+
+    def decorate(command: _Command) -> _Command:
+        for name, help_text in (
+            ("--tls-key", f"{whose} key."),
+            ("--tls-certificate", f"{whose} certificate."),
+            ("--tls-ca", "The authority's certificate (ca.crt)."),
+        ):
+            command = click.option(name, type=_FILE, help=help_text)(command)
+        return command
+
+    return decorate
 
 
 @click.group(invoke_without_command=True)
@@ -40,9 +62,7 @@ _FILE = click.Path(dir_okay=False, exists=True, path_type=Path)
     type=click.Choice(["bf16", "fp8"]),
     help="Format of the prefill members' cache, if it is another.",
 )
-@click.option("--tls-ca", type=_FILE, help="The authority's certificate (ca.crt).")
-@click.option("--tls-certificate", type=_FILE, help="The node's certificate.")
-@click.option("--tls-key", type=_FILE, help="The node's key.")
+@_tls_options("The node's")
 @click.option(
     "--drain-s",
     type=click.FloatRange(min=0),
@@ -77,15 +97,11 @@ def node(
         return
     if not members or address is None:
         raise click.UsageError("give at least one --member, and the --address")
-    named = [file for file in (tls_ca, tls_certificate, tls_key) if file is not None]
-    if len(named) not in (0, 3):
-        raise click.UsageError("give all of --tls-ca, --tls-certificate and --tls-key, or none")
+    _require_all_or_none(tls_ca, tls_certificate, tls_key)
     require_packages(NODE_PACKAGES)
     with runtime_imports():
         from tenantry_runtime.errors import ConfigurationError
         from tenantry_runtime.pool.foreground import NodeOptions, run_node
-        from tenantry_runtime.pool.tls import TlsFiles
-    tls = TlsFiles(ca=str(tls_ca), certificate=str(tls_certificate), key=str(tls_key))
     options = NodeOptions(
         members=members,
         address=address,
@@ -93,13 +109,41 @@ def node(
         catalog=catalog,
         cache=cache,
         prefill_cache=prefill_cache,
-        tls=tls if named else None,
+        tls=_tls_files(tls_ca, tls_certificate, tls_key),
         drain_s=drain_s,
     )
     try:
         ctx.exit(run_node(options, click.echo))
     except ConfigurationError as error:
         raise click.ClickException(str(error)) from error
+
+
+@node.command()
+@click.argument("address")
+@_tls_options("The caller's")
+def drain(
+    address: str, tls_ca: Path | None, tls_certificate: Path | None, tls_key: Path | None
+) -> None:
+    """Let the node at ADDRESS finish what it runs and end, taking nothing new.
+
+    ADDRESS is unix:PATH or HOST:PORT, as an edge calls it. The command returns when the node has
+    begun; it ends when nothing runs there any more, at the latest after its own --drain-s.
+    """
+    _require_all_or_none(tls_ca, tls_certificate, tls_key)
+    require_packages(CALLING_PACKAGES)
+    import anyio
+
+    from tenantry_runtime.errors import ConfigurationError
+    from tenantry_runtime.pool.client import drain_node
+
+    tls = _tls_files(tls_ca, tls_certificate, tls_key)
+    try:
+        anyio.run(drain_node, address, tls)
+    except ConfigurationError as error:
+        raise click.ClickException(str(error)) from error
+    except ConnectionError as error:
+        raise click.ClickException(f"the node at {address} does not answer: {error}") from error
+    click.echo(f"{address} is draining")
 
 
 @node.command()
@@ -134,3 +178,16 @@ def certificate(name: str, folder: Path, hosts: tuple[str, ...]) -> None:
         raise click.ClickException(str(error)) from error
     for path in (tls.certificate, tls.key, tls.ca):
         click.echo(path)
+
+
+def _require_all_or_none(*files: Path | None) -> None:
+    if len([file for file in files if file is not None]) not in (0, len(files)):
+        raise click.UsageError("give all of --tls-ca, --tls-certificate and --tls-key, or none")
+
+
+def _tls_files(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsFiles | None:
+    from tenantry_runtime.pool.tls import TlsFiles
+
+    if ca is None:
+        return None
+    return TlsFiles(ca=str(ca), certificate=str(certificate), key=str(key))

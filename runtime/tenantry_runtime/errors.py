@@ -7,21 +7,29 @@ TenantryError
 │   ├── UnknownModel             no such id or alias; names near matches
 │   ├── ContextExceeded          prompt and answer do not fit the model's context
 │   ├── Unauthenticated          no token, or not one of ours
-│   ├── Forbidden                a good token, for another account
+│   ├── Forbidden                a good token, for another account or other work
+│   ├── AccountSuspended         a good token, but its account may call nothing for now
 │   ├── LimitExceeded            the tenant's own limit; carries when to come back, and which limit
 │   │   ├── RateExceeded         too many requests or tokens a minute, or too many at one time
 │   │   └── QuotaExceeded        the day's neurons are used up
+│   ├── NoSuchRecord             the store has no such account, plan or token
+│   ├── RecordExists             the store has it already
+│   ├── RecordInUse              others need it as it is
 │   ├── RouteNotFound            no such path
 │   └── MethodNotAllowed         a path that exists, another method
 ├── CapacityExceeded             the queue is full; carries when to come back
 ├── NodeUnavailable              no healthy node serves this model and phase
 │   └── NodeLost                 the node that ran the request is gone
+├── LedgerUnavailable            usage cannot be recorded now, so that nothing runs
+├── StoreUnavailable             the store does not answer; nothing is known of the request
 ├── GenerationFailed             a node failed a request that it had accepted
 │   ├── HandoffFailed            a prompt's pages did not get from one node to the other
 │   ├── ReaderTooSlow            the request's own reader has fallen too far behind
 │   └── CacheIntegrityError      a cache page was not the request's own; nothing of it was used
 ├── RequestTimeout               the request's own deadline passed
 └── ConfigurationError           the operator's configuration or state directory is unusable
+    ├── SecretKeyMissing         a secret is under a key that is not here; names it
+    ├── SecretDamaged            a secret does not open with its own key
     ├── CheckpointError          a model directory is unusable; names file and tensor
     ├── DeploymentError          a deployment's file is wrong; names file and key
     ├── ConversionError          a checkpoint cannot be converted as asked; says what to do
@@ -101,10 +109,58 @@ class Unauthenticated(RequestError):
 
 
 class Forbidden(RequestError):
-    """The token is good, but not for this account."""
+    """The token is good, but not for this account, or not for what is asked."""
 
     def __str__(self) -> str:
         return "Authentication error"
+
+
+class AccountSuspended(RequestError):
+    """The token is good, and its account may call nothing for now."""
+
+    def __str__(self) -> str:
+        return "This account is suspended"
+
+
+class NoSuchRecord(RequestError, LookupError):
+    """The store has no such account, plan or token."""
+
+    def __init__(self, kind: str, id: str, hint: str = "") -> None:
+        """`kind` is what it is called, as in "account"."""
+        self.kind = kind
+        self.id = id
+        self.hint = hint
+        super().__init__(kind, id, hint)
+
+    def __str__(self) -> str:
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"there is no {self.kind} {self.id!r}{hint}"
+
+
+class RecordExists(RequestError):
+    """The store has it already."""
+
+    def __init__(self, kind: str, id: str, problem: str = "exists already") -> None:
+        self.kind = kind
+        self.id = id
+        self.problem = problem
+        super().__init__(kind, id, problem)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id!r} {self.problem}; choose another id"
+
+
+class RecordInUse(RequestError):
+    """Others need it as it is."""
+
+    def __init__(self, kind: str, id: str, reason: str) -> None:
+        self.kind = kind
+        self.id = id
+        self.reason = reason
+        super().__init__(kind, id, reason)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id!r} {self.reason}"
 
 
 class LimitExceeded(RequestError):
@@ -182,6 +238,25 @@ class NodeLost(NodeUnavailable):
         return f"the node that ran the request for {self.model} is gone; try again"
 
 
+class LedgerUnavailable(TenantryError):
+    """Usage cannot be recorded now; what cannot be recorded does not run."""
+
+    def __str__(self) -> str:
+        return "usage cannot be recorded at the moment; try again shortly"
+
+
+class StoreUnavailable(TenantryError):
+    """The store does not answer, so that nothing is known of who calls."""
+
+    def __init__(self, reason: str) -> None:
+        """The reason is for whoever runs the store; clients are not told."""
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return f"the store is unavailable: {self.reason}"
+
+
 class GenerationFailed(TenantryError):
     """A node failed a request that it had accepted."""
 
@@ -226,6 +301,41 @@ class RequestTimeout(TenantryError, TimeoutError):
 
 class ConfigurationError(TenantryError):
     """The operator's configuration or state directory is unusable."""
+
+
+class SecretKeyMissing(ConfigurationError):
+    """A secret is encrypted with a key that this machine does not have."""
+
+    def __init__(self, account: str, name: str, key_id: str, source: str) -> None:
+        """`source` is where the machine's keys are."""
+        self.account = account
+        self.name = name
+        self.key_id = key_id
+        self.source = source
+        super().__init__(account, name, key_id, source)
+
+    def __str__(self) -> str:
+        return (
+            f"secret {self.name!r} of account {self.account!r} is encrypted with key {self.key_id}, "
+            f"which is not in {self.source}; add that key there, or, if it is lost, delete the secret "
+            f"and put it again"
+        )
+
+
+class SecretDamaged(ConfigurationError):
+    """A secret does not open with its own key: what the store has was altered, or moved there."""
+
+    def __init__(self, account: str, name: str, key_id: str) -> None:
+        self.account = account
+        self.name = name
+        self.key_id = key_id
+        super().__init__(account, name, key_id)
+
+    def __str__(self) -> str:
+        return (
+            f"secret {self.name!r} of account {self.account!r} does not open with its key "
+            f"{self.key_id}: it was altered in the store; restore it, or put it again"
+        )
 
 
 class CheckpointError(ConfigurationError):

@@ -40,6 +40,7 @@ def test_the_defaults_are_loopback_8787_and_a_hidden_folder(
         "host": "127.0.0.1",
         "port": 8787,
         "state_dir": Path(".tenantry"),
+        "store": None,
         "catalog": None,
         "cache": "bf16",
         "pools": False,
@@ -56,11 +57,13 @@ def test_options_reach_the_runtime_and_its_exit_code_comes_back(
     catalog.write_text("{}")
     options = ["--host", "0.0.0.0", "--port", "9000", "--state-dir", str(tmp_path)]
     options += ["--catalog", str(catalog), "--cache", "fp8", "--pools", "--demo"]
+    options += ["--store", "postgresql://db/tenantry"]
     assert workerctl("dev", *options, env={}).exit_code == 3
     assert served.options == {
         "host": "0.0.0.0",
         "port": 9000,
         "state_dir": tmp_path,
+        "store": "postgresql://db/tenantry",
         "catalog": catalog,
         "cache": "fp8",
         "pools": True,

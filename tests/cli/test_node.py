@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+import anyio
 import msgspec
 import pytest
 from click.testing import Result
 
 from support.command_line import a_workerctl_process, workerctl
+from support.fake_node import PATIENCE_S, a_node
 from support.processes import descendants_of
 from tenantry_runtime.engine.config import NodeConfig
 from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.pool.client import connect
 from tenantry_runtime.pool.foreground import NodeOptions, node_config
 
 KIMI = "@cf/moonshotai/kimi-k2.6"
@@ -101,6 +104,35 @@ def test_certificates_are_made_where_they_are_said_to_be(tmp_path: Path) -> None
     again = node("certificate", "gpu-1", "--ca", str(tmp_path / "ca"))
     assert again.exit_code == 1
     assert "exists" in again.stderr
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_is_told_to_drain_ends(tmp_path: Path) -> None:
+    async with a_node(tmp_path) as running:
+        async with connect(running.address) as client:
+            await client.ready()
+        # the command has an event loop of its own
+        result = await anyio.to_thread.run_sync(lambda: node("drain", running.address))
+        with anyio.fail_after(PATIENCE_S):
+            exit_code = await running.process.wait()
+
+    assert result.exit_code == 0
+    assert result.stdout == f"{running.address} is draining\n"
+    assert exit_code == 0
+
+
+def test_a_node_that_does_not_answer_cannot_be_told_to_drain(tmp_path: Path) -> None:
+    result = node("drain", f"unix:{tmp_path / 'nobody.sock'}")
+
+    assert result.exit_code == 1
+    assert "nobody.sock does not answer" in result.stderr
+
+
+def test_a_node_on_another_machine_is_not_told_to_drain_without_certificates() -> None:
+    result = node("drain", "192.0.2.4:7000")
+
+    assert result.exit_code == 1
+    assert "certificates" in result.stderr
 
 
 def lines_until(stream: IO[bytes], word: str) -> Iterator[str]:

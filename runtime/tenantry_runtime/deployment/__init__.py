@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .file import CatalogPart, DeploymentFile, EdgePart, NodePart, PoolPart
+from .file import CatalogPart, DeploymentFile, EdgePart, NodePart, PoolPart, StorePart
 from .plan import Deployment, Edge, Member, Node, Pool
 from .read import load_deployment
 from .write import to_toml
@@ -18,6 +18,7 @@ __all__ = [
     "NodePart",
     "Pool",
     "PoolPart",
+    "StorePart",
     "load_deployment",
     "to_toml",
 ]

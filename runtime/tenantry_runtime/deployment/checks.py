@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .file import NodePart
+from tenantry_runtime.store_url import check_store_url
+
+from .file import NodePart, StorePart
 from .misfit import Misfit
 from .node_address import NodeAddress, TcpAddress
 from .pairing import pairing_problem, reach_problem
@@ -40,6 +42,15 @@ def check_names(nodes: Sequence[NodePart]) -> None:
         if name in seen:
             raise Misfit(key, f"{name!r} is the name of nodes[{seen[name]}]; choose another")
         seen[name] = place
+
+
+def check_store(part: StorePart) -> None:
+    """Refuse a URL that is none; what is wrong is said without it, as it may hold a password."""
+    if part.url is not None:
+        try:
+            check_store_url(part.url)
+        except ValueError as error:
+            raise Misfit("store.url", str(error)) from error
 
 
 def check_whole(deployment: Deployment) -> None:

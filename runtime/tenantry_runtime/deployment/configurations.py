@@ -53,6 +53,7 @@ def edge_config(deployment: Deployment, catalog: Path) -> EdgeConfig:
         port=edge.part.port,
         nodes=tuple(_called(node, edge.tls) for node in deployment.nodes),
         state_dir=str(edge.state_dir),
+        store=edge.store,
         catalog=str(catalog),
         show_routing=edge.part.show_routing,
         grace_s=edge.part.grace_s,

@@ -82,6 +82,9 @@ def shown(value: object) -> str:
     match value:
         case bool():
             return str(value).lower()
+        case str() if "://" in value:
+            # it may hold a password
+            return "a URL"
         case str():
             text = json.dumps(value, ensure_ascii=False)
             return text if len(text) <= MAX_SHOWN_CHARS else f'{text[:MAX_SHOWN_CHARS]}…"'

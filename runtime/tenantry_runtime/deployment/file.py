@@ -3,6 +3,8 @@
 | key | default | says |
 |---|---|---|
 | state_dir | ".tenantry" | where each machine keeps logs, and the edge its store |
+| **store** | | **where accounts, tokens, limits and usage are** |
+| store.url | SQLite in edge.state_dir | of a PostgreSQL database: postgresql://USER@HOST/DATABASE |
 | certificates | none | directory of `workerctl node certificate`: what TCP nodes and the edge use |
 | **catalog** | | **what is offered** |
 | catalog.file | the built-in one | JSON file of models; excludes catalog.models |
@@ -11,7 +13,7 @@
 | **edge** | | **the HTTP process** |
 | edge.host | "127.0.0.1" | where it listens |
 | edge.port | 8787 | |
-| edge.state_dir | state_dir | where the store lies |
+| edge.state_dir | state_dir | what it keeps, and the store where that is SQLite |
 | edge.show_routing | false | response headers say which members served |
 | edge.grace_s | 5.0 | for open connections when it ends |
 | edge.limits | | keys of `edge.config.Limits` |
@@ -140,12 +142,22 @@ class PoolPart(
     directory: str | None = None
 
 
+class StorePart(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Where accounts, tokens, limits and usage are."""
+
+    url: str | None = None
+    """May hold a password; what it leaves out comes from the environment (PGPASSWORD, PGPASSFILE)."""
+
+
 class DeploymentFile(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
     """The whole file."""
 
     state_dir: str = ".tenantry"
+    store: StorePart = StorePart()
     certificates: str | None = None
     catalog: CatalogPart = CatalogPart()
     edge: EdgePart = EdgePart()

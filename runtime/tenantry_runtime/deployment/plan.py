@@ -61,6 +61,8 @@ class Edge:
     """The HTTP process."""
 
     state_dir: Path
+    store: str | None
+    """URL of the store; None: SQLite in `state_dir`."""
     tls: TlsFiles | None
     part: EdgePart
 

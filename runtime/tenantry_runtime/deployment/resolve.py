@@ -10,7 +10,7 @@ from tenantry_runtime.core import Phase
 from tenantry_runtime.pool.tls import TlsFiles, is_unix
 
 from .certificates import located, named_in
-from .checks import check_names, check_whole
+from .checks import check_names, check_store, check_whole
 from .configurations import engine_config
 from .file import DeploymentFile, NodePart
 from .misfit import Misfit
@@ -33,6 +33,7 @@ class _Resolver:
         self._file = file
         self._path = path
         check_names(file.nodes)
+        check_store(file.store)
         self._catalog: Catalog = offered(file.catalog, path.parent)
         self._overrides = Overrides(file.pools, file.nodes, self._catalog)
 
@@ -43,6 +44,7 @@ class _Resolver:
             catalog=self._catalog,
             edge=Edge(
                 state_dir=self._at(self._file.edge.state_dir or self._file.state_dir),
+                store=self._file.store.url,
                 tls=self._tls(EDGE, self._file.edge.tls),
                 part=self._file.edge,
             ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import Catalog
 from tenantry_runtime.core import Phase
-from tenantry_runtime.deployment import CatalogPart, DeploymentFile, EdgePart, NodePart
+from tenantry_runtime.deployment import CatalogPart, DeploymentFile, EdgePart, NodePart, StorePart
 from tenantry_runtime.supervisor.address import Address
 
 EDGE_GRACE_S = 1.0
@@ -28,6 +28,7 @@ def one_machine(
     catalog_file: Path | None,
     address: Address,
     state_dir: Path,
+    store: str | None = None,
     cache: CacheName,
     has_pools: bool,
     socket: Callable[[str], Path],
@@ -55,6 +56,7 @@ def one_machine(
         nodes = (node("prefill", ("prefill",), "bf16"), node("decode", ("decode",), cache))
     return DeploymentFile(
         state_dir=str(state_dir),
+        store=StorePart(url=store),
         catalog=CatalogPart(file=None if catalog_file is None else str(catalog_file.absolute())),
         edge=EdgePart(host=address.host, port=address.port, grace_s=EDGE_GRACE_S),
         nodes=nodes,

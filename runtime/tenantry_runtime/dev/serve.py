@@ -32,6 +32,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8787,
     state_dir: Path = Path(".tenantry"),
+    store: str | None = None,
     catalog: Path | None = None,
     cache: CacheName = "bf16",
     pools: bool = False,
@@ -39,9 +40,9 @@ def serve(
 ) -> int:
     """Serve the catalog's models on this machine until a signal; return the exit code.
 
-    Says on standard output what it does, and on standard error why it cannot. `cache` is the format
-    of the models' pages; with `pools` each phase is a node of its own. `demo` asks every model one
-    question after the start.
+    Says on standard output what it does, and on standard error why it cannot. `store` is the URL of
+    a PostgreSQL database to use instead of SQLite; `cache` is the format of the models' pages; with
+    `pools` each phase is a node of its own. `demo` asks every model one question after the start.
     """
     console = Console(out=sys.stdout, errors=sys.stderr)
     try:
@@ -54,6 +55,7 @@ def serve(
                 catalog_file=catalog,
                 address=address,
                 state_dir=state.path,
+                store=store,
                 cache=cache,
                 has_pools=pools,
                 socket=state.socket,
@@ -103,6 +105,7 @@ class _Serving:
         try:
             credentials = await grant_access(
                 state_dir=self.state.path,
+                store_url=self.deployment.edge.store,
                 base_url=address.api_url,
                 credentials_file=credentials_file,
                 curl_config=curl_config,

@@ -12,7 +12,7 @@ from tenantry.credentials import (
 )
 from tenantry.errors import ConfigurationError as CredentialsError
 from tenantry_runtime.core import TenantId
-from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.errors import ConfigurationError, RequestError, StoreUnavailable
 from tenantry_runtime.tenancy import ensure_access, open_store
 
 ACCOUNT = TenantId("dev")
@@ -23,6 +23,7 @@ async def grant_access(
     account: TenantId = ACCOUNT,
     *,
     state_dir: Path,
+    store_url: str | None = None,
     base_url: str,
     credentials_file: Path,
     curl_config: Path,
@@ -31,12 +32,15 @@ async def grant_access(
     """Leave a valid token of an account where clients look for it; make the account if need be.
 
     The token of an earlier start stays valid. Raise `ConfigurationError` when a file cannot be
-    written.
+    written, or the store refuses the account.
     """
-    async with open_store(state_dir) as store:
-        token = await ensure_access(
-            store, account, known=_known_token(credentials_file, account), token_name=token_name
-        )
+    known = _known_token(credentials_file, account)
+    try:
+        async with open_store(state_dir, url=store_url) as store:
+            token = await ensure_access(store, account, known=known, token_name=token_name)
+    except (RequestError, StoreUnavailable) as error:
+        # an id that is none, or an account that is suspended or deleted
+        raise ConfigurationError(f"there is no access to account {account}: {error}") from error
     credentials = Credentials(base_url=base_url, account_id=account, api_token=token)
     try:
         save_credentials(credentials, credentials_file)

@@ -117,6 +117,7 @@ class _Serving:
             await grant_access(
                 TenantId(account),
                 state_dir=self.deployment.edge.state_dir,
+                store_url=self.deployment.edge.store,
                 base_url=url,
                 credentials_file=file,
                 curl_config=self.state.run / "curl.conf",

@@ -1,18 +1,24 @@
 """Who may call, what each is promised and held to, and the store that keeps it."""
 
 from .access import ensure_access
+from .accounts import Account
 from .admission import Limiter, NoLimits, Permit, Request
-from .authentication import Authenticator, Principal
-from .billing import Entry, Ledger, NoLedger, Opening
+from .authentication import Authenticator, Principal, require_scope
+from .billing import Entry, Interruption, Ledger, NoLedger, Opening
+from .incidents import IncidentStore, StoredIncident
 from .plan import Plan, Quota
-from .store import Account, NewToken, Store, Token, open_store
-from .tokens import TOKEN_PREFIX
+from .plans import DEFAULT_PLAN, StoredPlan
+from .store import Store, open_store
+from .tokens import TOKEN_PREFIX, NewToken, Scope, Token
 
 __all__ = [
+    "DEFAULT_PLAN",
     "TOKEN_PREFIX",
     "Account",
     "Authenticator",
     "Entry",
+    "IncidentStore",
+    "Interruption",
     "Ledger",
     "Limiter",
     "NewToken",
@@ -24,8 +30,12 @@ __all__ = [
     "Principal",
     "Quota",
     "Request",
+    "Scope",
     "Store",
+    "StoredIncident",
+    "StoredPlan",
     "Token",
     "ensure_access",
     "open_store",
+    "require_scope",
 ]

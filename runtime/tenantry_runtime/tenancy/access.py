@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tenantry_runtime.core import TenantId
-from tenantry_runtime.errors import RequestError
+from tenantry_runtime.errors import AccountSuspended, RequestError
 
 from .authentication import Authenticator
 from .store import Store
+from .tokens import Scope
 
 
 async def ensure_access(
@@ -15,12 +16,14 @@ async def ensure_access(
     """Return a valid token of the account, which is created if there is none.
 
     `known`, the token of an earlier start, is kept as long as it is valid, so that clients which
-    hold it go on working.
+    hold it go on working. Raises `AccountSuspended`, or `RecordExists` for an account that was deleted.
     """
     await store.create_account(account)
     if known is not None:
         try:
-            await Authenticator(store).authenticate(known, account)
+            await Authenticator(store).authenticate(known, account, Scope.RUN)
+        except AccountSuspended:
+            raise
         except RequestError:
             pass
         else:

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from .authentication import Principal
 
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -26,11 +28,6 @@ class Request:
 class Permit(Protocol):
     """A request's place within its tenant's limits."""
 
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Of the response: where the tenant stands."""
-        ...
-
     def use(self, num_tokens: int) -> None:
         """Say how many tokens it came to, prompt and answer; nothing is known to have run before."""
         ...
@@ -43,17 +40,20 @@ class Limiter(Protocol):
         """Raise what `admit` would, where that is known without asking anybody: before any work."""
         ...
 
+    def headers(self, principal: Principal, model: str) -> Mapping[str, str]:
+        """Return the headers of a response that say where the tenant stands, as far as is known."""
+        ...
+
     def admit(self, request: Request) -> AbstractAsyncContextManager[Permit]:
         """Take the request's place; raise `RateExceeded` or `QuotaExceeded` if there is none.
 
-        Leaving the block gives back what was not used. Nothing is asked per token.
+        Raises `StoreUnavailable` where that cannot be found out in time, and `CapacityExceeded` where
+        too many wait for it. Leaving the block gives back what was not used. Nothing is asked per token.
         """
         ...
 
 
 class _Free:
-    headers: Mapping[str, str] = MappingProxyType({})
-
     def use(self, num_tokens: int) -> None:
         pass
 
@@ -63,6 +63,9 @@ class NoLimits:
 
     def precheck(self, principal: Principal, model: str) -> None:
         pass
+
+    def headers(self, principal: Principal, model: str) -> Mapping[str, str]:
+        return _NO_HEADERS
 
     @asynccontextmanager
     async def admit(self, request: Request) -> AsyncIterator[Permit]:

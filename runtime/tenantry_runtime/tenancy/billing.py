@@ -5,9 +5,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
+from tenantry_runtime.catalog import FREE, TokenPrices
 from tenantry_runtime.core import RequestId, TenantId, Usage
+
+
+class Interruption(StrEnum):
+    """Why an answer is not whole: the outcome of its record, where others have their finish reason."""
+
+    CLIENT_GONE = "client_gone"
+    """The client left, or took nothing for too long."""
+    TIMEOUT = "timeout"
+    """The request's own deadline passed."""
+    FAILED = "failed"
+    """A node failed it, or was lost; or the edge has a defect."""
+    EDGE_CLOSING = "edge_closing"
+    """The edge was told to end."""
+    EDGE_LOST = "edge_lost"
+    """The edge's process died; found out later, from its journal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +36,9 @@ class Opening:
     token_id: str
     model: str
     """Canonical id."""
+    prompt_tokens: int = 0
+    prices: TokenPrices = FREE
+    """As they are now: what it is billed by, whatever becomes of them while it runs."""
     trace_id: str = ""
     worker: str = ""
     worker_version: str = ""
@@ -39,11 +59,19 @@ class Entry(Protocol):
         ...
 
     def served_by(self, *, revision: str, formats: str) -> None:
-        """Say what it runs on."""
+        """Say what it runs on. The last that is said counts."""
         ...
 
     def complete(self, usage: Usage, outcome: str) -> None:
         """The answer is whole; `outcome` is its finish reason."""
+        ...
+
+    def interrupted(self, why: Interruption) -> None:
+        """The answer ends before it is whole. Who says nothing at all has failed."""
+        ...
+
+    def refused(self) -> None:
+        """Nothing ran, and nothing will: there is to be no record."""
         ...
 
 
@@ -53,7 +81,9 @@ class Ledger(Protocol):
     def open(self, opening: Opening) -> AbstractAsyncContextManager[Entry]:
         """Open the request's entry. Leaving the block commits its record, however it is left.
 
-        So whoever sends a terminal event after the block has a record that no crash undoes.
+        So whoever sends a terminal event after the block has a record that no crash undoes. Raises
+        `LedgerUnavailable` when it is entered and no record could be kept, and when it is left
+        without an error and the record is not safe.
         """
         ...
 
@@ -69,6 +99,12 @@ class _Nothing:
         pass
 
     def complete(self, usage: Usage, outcome: str) -> None:
+        pass
+
+    def interrupted(self, why: Interruption) -> None:
+        pass
+
+    def refused(self) -> None:
         pass
 
 

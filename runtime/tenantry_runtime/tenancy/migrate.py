@@ -28,9 +28,8 @@ async def upgrade_sqlite(path: Path) -> None:
     await anyio.to_thread.run_sync(_upgrade_sqlite, path)
 
 
-async def upgrade_postgresql(engine: AsyncEngine) -> None:
-    """Run the migrations that a database lacks, as `upgrade_sqlite` does."""
-    name = engine.url.database or "the database"
+async def upgrade_postgresql(engine: AsyncEngine, *, name: str) -> None:
+    """Run the migrations that a database lacks, as `upgrade_sqlite` does; `name` is for messages."""
     try:
         async with engine.begin() as connection:
             await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
@@ -40,7 +39,9 @@ async def upgrade_postgresql(engine: AsyncEngine) -> None:
     except sa.exc.DBAPIError as error:
         raise ConfigurationError(f"{name} is unusable: {error.orig}") from error
     except OSError as error:
-        raise ConfigurationError(f"the store's server cannot be reached: {error}") from error
+        raise ConfigurationError(
+            f"{name} cannot be reached: {str(error) or 'no answer in time'}"
+        ) from error
 
 
 def _upgrade_sqlite(path: Path) -> None:

@@ -21,8 +21,8 @@ plans = sa.Table(
     "plans",
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
-    sa.Column("terms", sa.JSON, nullable=False, comment="`tenancy.plan.Plan`"),
-    sa.Column("created_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
+    sa.Column("terms", sa.JSON, nullable=False, doc="`tenancy.plan.Plan`"),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
 )
 
 accounts = sa.Table(
@@ -30,11 +30,11 @@ accounts = sa.Table(
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("name", sa.String(256), nullable=False),
-    sa.Column("created_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
     sa.Column("plan_id", sa.ForeignKey("plans.id"), nullable=False, index=True),
-    sa.Column("overrides", sa.JSON, nullable=False, comment="keys of `Plan` that beat the plan's"),
-    sa.Column("suspended_ms", sa.BigInteger, nullable=True, comment="null: not suspended"),
-    sa.Column("deleted_ms", sa.BigInteger, nullable=True, comment="null: not deleted"),
+    sa.Column("overrides", sa.JSON, nullable=False, doc="keys of `Plan` that beat the plan's"),
+    sa.Column("suspended_ms", sa.BigInteger, nullable=True, doc="null: not suspended"),
+    sa.Column("deleted_ms", sa.BigInteger, nullable=True, doc="null: not deleted"),
 )
 
 tokens = sa.Table(
@@ -43,12 +43,12 @@ tokens = sa.Table(
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("account_id", sa.ForeignKey("accounts.id"), nullable=False, index=True),
     sa.Column("name", sa.String(256), nullable=False),
-    sa.Column("digest", sa.LargeBinary(32), nullable=False, unique=True, comment="SHA-256"),
-    sa.Column("scopes", sa.JSON, nullable=False, comment="list of names"),
-    sa.Column("created_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
-    sa.Column("expires_ms", sa.BigInteger, nullable=True, comment="null: never"),
-    sa.Column("last_used_ms", sa.BigInteger, nullable=True, comment="to the minute"),
-    sa.Column("revoked_ms", sa.BigInteger, nullable=True, comment="null: valid"),
+    sa.Column("digest", sa.LargeBinary(32), nullable=False, unique=True, doc="SHA-256"),
+    sa.Column("scopes", sa.JSON, nullable=False, doc="list of names"),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
+    sa.Column("expires_ms", sa.BigInteger, nullable=True, doc="null: never"),
+    sa.Column("last_used_ms", sa.BigInteger, nullable=True, doc="to the minute"),
+    sa.Column("revoked_ms", sa.BigInteger, nullable=True, doc="null: valid"),
 )
 
 usage = sa.Table(
@@ -57,24 +57,22 @@ usage = sa.Table(
     sa.Column("request_id", sa.String(64), primary_key=True),
     sa.Column("account_id", sa.ForeignKey("accounts.id"), nullable=False),
     sa.Column("token_id", sa.String(64), nullable=False),
-    sa.Column("model", sa.String(128), nullable=False, comment="canonical id"),
-    sa.Column("worker", sa.String(128), nullable=False, comment="empty: none"),
-    sa.Column("worker_version", sa.String(64), nullable=False, comment="empty: none"),
-    sa.Column("started_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
-    sa.Column("ended_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
-    sa.Column("input_tokens", sa.BigInteger, nullable=False, comment="cached ones too"),
+    sa.Column("model", sa.String(128), nullable=False, doc="canonical id"),
+    sa.Column("worker", sa.String(128), nullable=False, doc="empty: none"),
+    sa.Column("worker_version", sa.String(64), nullable=False, doc="empty: none"),
+    sa.Column("started_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
+    sa.Column("ended_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
+    sa.Column("input_tokens", sa.BigInteger, nullable=False, doc="cached ones too"),
     sa.Column("cached_tokens", sa.BigInteger, nullable=False),
-    sa.Column("output_tokens", sa.BigInteger, nullable=False, comment="reasoning too"),
+    sa.Column("output_tokens", sa.BigInteger, nullable=False, doc="reasoning too"),
     sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
-    sa.Column("input_price", sa.BigInteger, nullable=False, comment=f"{PICO_USD} a token"),
-    sa.Column("cached_price", sa.BigInteger, nullable=False, comment=f"{PICO_USD} a token"),
-    sa.Column("output_price", sa.BigInteger, nullable=False, comment=f"{PICO_USD} a token"),
-    sa.Column("cost", sa.BigInteger, nullable=False, comment=PICO_USD),
-    sa.Column(
-        "revision", sa.String(64), nullable=False, comment="of the checkpoint; empty: none ran"
-    ),
-    sa.Column("formats", sa.String(256), nullable=False, comment="of weights and cache, by phase"),
-    sa.Column("trace_id", sa.String(32), nullable=False, comment="hexadecimal; empty: none"),
+    sa.Column("input_price", sa.BigInteger, nullable=False, doc=f"{PICO_USD} a token"),
+    sa.Column("cached_price", sa.BigInteger, nullable=False, doc=f"{PICO_USD} a token"),
+    sa.Column("output_price", sa.BigInteger, nullable=False, doc=f"{PICO_USD} a token"),
+    sa.Column("cost", sa.BigInteger, nullable=False, doc=PICO_USD),
+    sa.Column("revision", sa.String(64), nullable=False, doc="of the checkpoint; empty: none ran"),
+    sa.Column("formats", sa.String(256), nullable=False, doc="of weights and cache, by phase"),
+    sa.Column("trace_id", sa.String(32), nullable=False, doc="hexadecimal; empty: none"),
     sa.Column("outcome", sa.String(32), nullable=False),
     sa.Index("ix_usage_account_id_ended_ms", "account_id", "ended_ms"),
 )
@@ -84,24 +82,24 @@ daily_usage = sa.Table(
     "daily_usage",
     metadata,
     sa.Column("account_id", sa.ForeignKey("accounts.id"), primary_key=True),
-    sa.Column("day", sa.String(10), primary_key=True, comment="YYYY-MM-DD, UTC, of `ended_ms`"),
+    sa.Column("day", sa.String(10), primary_key=True, doc="YYYY-MM-DD, UTC, of `ended_ms`"),
     sa.Column("model", sa.String(128), primary_key=True),
-    sa.Column("worker", sa.String(128), primary_key=True, comment="empty: none"),
+    sa.Column("worker", sa.String(128), primary_key=True, doc="empty: none"),
     sa.Column("requests", sa.BigInteger, nullable=False),
     sa.Column("input_tokens", sa.BigInteger, nullable=False),
     sa.Column("cached_tokens", sa.BigInteger, nullable=False),
     sa.Column("output_tokens", sa.BigInteger, nullable=False),
     sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
-    sa.Column("cost", sa.BigInteger, nullable=False, comment=PICO_USD),
+    sa.Column("cost", sa.BigInteger, nullable=False, doc=PICO_USD),
 )
 """Sums of `usage`, changed in the transaction that adds a row there."""
 
 incidents = sa.Table(
     "incidents",
     metadata,
-    sa.Column("id", sa.String(64), primary_key=True, comment="a digest: told twice, kept once"),
-    sa.Column("time_ms", sa.BigInteger, nullable=False, comment=UNIX_MS, index=True),
-    sa.Column("node", sa.String(256), nullable=False, comment="its address"),
+    sa.Column("id", sa.String(64), primary_key=True, doc="a digest: told twice, kept once"),
+    sa.Column("time_ms", sa.BigInteger, nullable=False, doc=UNIX_MS, index=True),
+    sa.Column("node", sa.String(256), nullable=False, doc="its address"),
     sa.Column("model", sa.String(128), nullable=False),
     sa.Column("account_id", sa.String(64), nullable=False),
     sa.Column("request_id", sa.String(64), nullable=False),
@@ -109,7 +107,7 @@ incidents = sa.Table(
     sa.Column("op", sa.String(64), nullable=False),
     sa.Column("logical_page", sa.BigInteger, nullable=True),
     sa.Column("page", sa.BigInteger, nullable=True),
-    sa.Column("found", sa.JSON, nullable=False, comment="list of what did not agree"),
+    sa.Column("found", sa.JSON, nullable=False, doc="list of what did not agree"),
 )
 """Pages that were not their sequence's own (`pool.messages.Incident`)."""
 
@@ -118,10 +116,9 @@ rates = sa.Table(
     metadata,
     sa.Column("account_id", sa.String(64), primary_key=True),
     sa.Column("model", sa.String(128), primary_key=True),
-    sa.Column("limit", sa.String(32), primary_key=True, comment="requests or tokens, per minute"),
-    sa.Column(
-        "full_us", sa.BigInteger, nullable=False, comment="Unix time at which all is free again"
-    ),
+    sa.Column("limit", sa.String(32), primary_key=True, doc="requests or tokens, per minute"),
+    sa.Column("full_us", sa.BigInteger, nullable=False, doc="Unix time at which all is free again"),
+    sa.Column("returned_us", sa.BigInteger, nullable=False, doc="given back so far, in all"),
 )
 """Where each tenant stands (`tenancy.limits`)."""
 
@@ -129,7 +126,7 @@ edges = sa.Table(
     "edges",
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
-    sa.Column("seen_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
+    sa.Column("seen_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
 )
 """Edge processes that give signs of life; what one that is gone had open is void."""
 
@@ -149,7 +146,7 @@ secrets = sa.Table(
     metadata,
     sa.Column("account_id", sa.ForeignKey("accounts.id"), primary_key=True),
     sa.Column("name", sa.String(128), primary_key=True),
-    sa.Column("key_id", sa.String(64), nullable=False, comment="of the key that encrypted it"),
-    sa.Column("sealed", sa.LargeBinary, nullable=False, comment="`tenancy.secrets`"),
-    sa.Column("updated_ms", sa.BigInteger, nullable=False, comment=UNIX_MS),
+    sa.Column("key_id", sa.String(64), nullable=False, doc="of the key that encrypted it"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False, doc="`tenancy.secrets`"),
+    sa.Column("updated_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
 )

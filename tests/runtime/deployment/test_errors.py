@@ -70,6 +70,18 @@ BROKEN = {
         TWO_NODES + '[nodes.directories]\n"kimi-k2.6" = 1',
         "nodes[1].directories: must be a table of strings, but holds 1",
     ),
+    "a store that is no PostgreSQL": (
+        '[store]\nurl = "mysql://tenantry:s3cret@db/tenantry"\n' + TWO_NODES,
+        "store.url: must be postgresql://USER@HOST/DATABASE",
+    ),
+    "a store without a database": (
+        '[store]\nurl = "postgresql://tenantry:s3cret@db"\n' + TWO_NODES,
+        "store.url: names no database after the host: postgresql://USER@HOST/DATABASE",
+    ),
+    "a store's URL where its table belongs": (
+        'store = "postgresql://tenantry:s3cret@db/tenantry"\n' + TWO_NODES,
+        "store: must be a table, not a URL",
+    ),
     "no nodes": (CATALOG, "nodes: is missing, and has no default"),
     "an empty list of nodes": (
         "nodes = []\n" + CATALOG,

@@ -17,12 +17,14 @@ from tenantry_runtime.deployment.file import (
     EdgePart,
     NodePart,
     PoolPart,
+    StorePart,
 )
 from tenantry_runtime.engine.config import DEFAULT_CACHE_BYTES, NodeConfig
 from tenantry_runtime.pool.tls import TlsFiles
 
 TABLES: dict[str, type[msgspec.Struct]] = {
     "": DeploymentFile,
+    "store.": StorePart,
     "catalog.": CatalogPart,
     "edge.": EdgePart,
     "nodes.": NodePart,
@@ -40,7 +42,7 @@ def fields() -> Iterator[tuple[str, Any]]:
 
 
 def test_every_key_is_there_and_no_other() -> None:
-    headings = {"catalog", "edge", "nodes", "pools", "tls"}
+    headings = {"store", "catalog", "edge", "nodes", "pools", "tls"}
     assert set(ROWS) - {"key"} == {name for name, _ in fields()} | headings
 
 

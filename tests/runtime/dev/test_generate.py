@@ -11,7 +11,7 @@ import pytest
 
 from tenantry_runtime.catalog import load_catalog
 from tenantry_runtime.deployment import Deployment, load_deployment, to_toml
-from tenantry_runtime.deployment.configurations import node_config
+from tenantry_runtime.deployment.configurations import edge_config, node_config
 from tenantry_runtime.dev.generate import COMMENT, one_machine
 from tenantry_runtime.engine.config import NodeConfig
 from tenantry_runtime.supervisor.address import Address
@@ -27,6 +27,7 @@ def generated(
     cache: Literal["bf16", "fp8"] = "bf16",
     has_pools: bool = False,
     catalog: Path | None = None,
+    store: str | None = None,
 ) -> Deployment:
     with claim(folder / "state") as state:
         file = one_machine(
@@ -34,6 +35,7 @@ def generated(
             catalog_file=catalog,
             address=Address("0.0.0.0", 9000),
             state_dir=state.path,
+            store=store,
             cache=cache,
             has_pools=has_pools,
             socket=state.socket,
@@ -77,6 +79,14 @@ def test_pools_are_a_prefill_node_in_bf16_and_a_decode_node_in_the_format_asked_
         assert [model.id for model in config.models] == [KIMI, GLM]
         assert {model.phases for model in config.models} == {(phase,)}
         assert {model.cache for model in config.models} == {kept}
+
+
+def test_the_store_is_the_one_that_is_named(tmp_path: Path) -> None:
+    url = "postgresql://tenantry@/tenantry?host=/run/postgresql"
+    catalog = tmp_path / "catalog.json"
+
+    assert generated(tmp_path).edge.store is None
+    assert edge_config(generated(tmp_path, store=url), catalog).store == url
 
 
 def test_answers_do_not_delay_ctrl_c(tmp_path: Path) -> None:

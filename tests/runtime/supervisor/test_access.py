@@ -61,6 +61,16 @@ async def test_a_token_of_another_account_is_not_tried(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_an_account_that_the_store_refuses_gets_no_access(tmp_path: Path) -> None:
+    await granted(tmp_path)
+    async with open_store(tmp_path / "state") as store:
+        await store.accounts.suspend("dev")
+
+    with pytest.raises(ConfigurationError, match=r"account dev.*suspended"):
+        await granted(tmp_path)
+
+
+@pytest.mark.asyncio
 async def test_a_broken_credentials_file_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "config" / "credentials.json"
     path.parent.mkdir()

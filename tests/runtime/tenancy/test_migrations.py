@@ -1,24 +1,167 @@
+"""The store's tables through their history, on both databases."""
+
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 
+import anyio
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from sqlalchemy.ext.asyncio import create_async_engine
 
-from tenantry_runtime.tenancy import open_store
+from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.tenancy import Authenticator, Plan, open_store
+from tenantry_runtime.tenancy.migrate import MIGRATIONS
 from tenantry_runtime.tenancy.schema import metadata
+from tenantry_runtime.tenancy.tokens import digest
+
+SECRET = "tenantry_of-an-earlier-version"
+
+OPEN = """
+import sys, anyio
+from pathlib import Path
+from tenantry_runtime.tenancy import open_store
+
+async def main():
+    async with open_store(Path(sys.argv[1]), url=sys.argv[2] or None) as store:
+        await store.create_account("acme")
+        print(len(await store.plans.list()))
+
+anyio.run(main)
+"""
+
+
+class Place:
+    """A database apart from any store."""
+
+    def __init__(self, state_dir: Path, url: str | None) -> None:
+        self.state_dir = state_dir
+        self.url = url
+
+    async def run(self, work: Callable[[sa.Connection], object]) -> None:
+        if self.url is None:
+            engine = create_async_engine(f"sqlite+aiosqlite:///{self.state_dir / 'tenantry.db'}")
+        else:
+            engine = create_async_engine("postgresql+asyncpg://", connect_args={"dsn": self.url})
+        async with engine.begin() as connection:
+            await connection.run_sync(work)
+        await engine.dispose()
+
+    async def migrate(self, run: Callable[[Config, str], None], revision: str) -> None:
+        def work(connection: sa.Connection) -> None:
+            config = Config()
+            config.set_main_option("script_location", str(MIGRATIONS))
+            config.set_main_option("path_separator", "os")
+            config.attributes["connection"] = connection
+            run(config, revision)
+
+        await self.run(work)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
+    is_sqlite = request.param == "sqlite"
+    return Place(tmp_path, None if is_sqlite else request.getfixturevalue("empty_postgresql_url"))
+
+
+def add_rows_of_the_first_version(connection: sa.Connection) -> None:
+    connection.execute(
+        sa.text("INSERT INTO accounts (id, name, created_ms) VALUES ('acme', 'Acme', 7)")
+    )
+    connection.execute(
+        sa.text(
+            "INSERT INTO tokens (id, account_id, name, digest, scopes, created_ms, revoked_ms) "
+            "VALUES ('tok_1', 'acme', 'ci', :digest, '[\"run\"]', 8, NULL)"
+        ),
+        {"digest": digest(SECRET)},
+    )
 
 
 @pytest.mark.asyncio
-async def test_the_migrations_make_the_tables_that_the_code_uses(tmp_path: Path) -> None:
-    async with open_store(tmp_path):
+async def test_the_migrations_make_the_tables_that_the_code_uses(place: Place) -> None:
+    async with open_store(place.state_dir, url=place.url):
+        pass
+    differences: list[object] = []
+
+    def compare(connection: sa.Connection) -> None:
+        differences.extend(compare_metadata(MigrationContext.configure(connection), metadata))
+
+    await place.run(compare)
+    assert differences == []
+
+
+@pytest.mark.asyncio
+async def test_accounts_and_tokens_of_the_first_version_go_on_without_limits(place: Place) -> None:
+    await place.migrate(command.upgrade, "0001")
+    await place.run(add_rows_of_the_first_version)
+
+    async with open_store(place.state_dir, url=place.url) as store:
+        account = await store.accounts.get("acme")
+        principal = await Authenticator(store).authenticate(SECRET, "acme")
+
+    assert (account.name, account.created_ms, account.plan_id) == ("Acme", 7, "unlimited")
+    assert (account.overrides, account.suspended_ms, account.deleted_ms) == ({}, None, None)
+    assert (principal.token_id, principal.plan) == ("tok_1", Plan())
+
+
+@pytest.mark.asyncio
+async def test_a_way_back_keeps_accounts_and_tokens(place: Place) -> None:
+    await place.migrate(command.upgrade, "0001")
+    await place.run(add_rows_of_the_first_version)
+    async with open_store(place.state_dir, url=place.url):
         pass
 
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'tenantry.db'}")
-    with engine.connect() as connection:
-        differences = compare_metadata(MigrationContext.configure(connection), metadata)
-    engine.dispose()
+    await place.migrate(command.downgrade, "0001")
 
-    assert differences == []
+    tables: list[str] = []
+    rows: list[object] = []
+
+    def look(connection: sa.Connection) -> None:
+        tables.extend(sa.inspect(connection).get_table_names())
+        for table in ("accounts", "tokens"):
+            rows.extend(connection.execute(sa.text(f"SELECT id FROM {table}")).scalars())
+
+    await place.run(look)
+    assert sorted(tables) == ["accounts", "alembic_version", "tokens"]
+    assert rows == ["acme", "tok_1"]
+    # and forward again
+    async with open_store(place.state_dir, url=place.url) as store:
+        assert (await store.accounts.get("acme")).plan_id == "unlimited"
+
+
+@pytest.mark.asyncio
+async def test_processes_that_start_at_once_take_turns_to_migrate(place: Place) -> None:
+    arguments = [sys.executable, "-c", OPEN, str(place.state_dir), place.url or ""]
+    printed: list[bytes] = []
+
+    async def start() -> None:
+        done = await anyio.run_process(arguments, check=False, stdout=PIPE, stderr=PIPE)
+        assert done.returncode == 0, done.stderr.decode()
+        printed.append(done.stdout)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(start)
+
+    assert printed == [b"3\n", b"3\n"]
+
+
+@pytest.mark.asyncio
+async def test_a_database_of_a_newer_version_is_refused(place: Place) -> None:
+    async with open_store(place.state_dir, url=place.url):
+        pass
+
+    def age(connection: sa.Connection) -> None:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+
+    await place.run(age)
+    with pytest.raises(ConfigurationError, match="another version"):
+        async with open_store(place.state_dir, url=place.url):
+            pass

@@ -14,7 +14,7 @@ def upgrade() -> None:
         "accounts",
         sa.Column("id", sa.String(64), nullable=False),
         sa.Column("name", sa.String(256), nullable=False),
-        sa.Column("created_ms", sa.BigInteger, nullable=False, comment="Unix time"),
+        sa.Column("created_ms", sa.BigInteger, nullable=False, doc="Unix time"),
         sa.PrimaryKeyConstraint("id", name="pk_accounts"),
     )
     op.create_table(
@@ -22,10 +22,10 @@ def upgrade() -> None:
         sa.Column("id", sa.String(64), nullable=False),
         sa.Column("account_id", sa.String(64), nullable=False),
         sa.Column("name", sa.String(256), nullable=False),
-        sa.Column("digest", sa.LargeBinary(32), nullable=False, comment="SHA-256"),
-        sa.Column("scopes", sa.JSON, nullable=False, comment="list of names"),
-        sa.Column("created_ms", sa.BigInteger, nullable=False, comment="Unix time"),
-        sa.Column("revoked_ms", sa.BigInteger, nullable=True, comment="Unix time; null: valid"),
+        sa.Column("digest", sa.LargeBinary(32), nullable=False, doc="SHA-256"),
+        sa.Column("scopes", sa.JSON, nullable=False, doc="list of names"),
+        sa.Column("created_ms", sa.BigInteger, nullable=False, doc="Unix time"),
+        sa.Column("revoked_ms", sa.BigInteger, nullable=True, doc="Unix time; null: valid"),
         sa.PrimaryKeyConstraint("id", name="pk_tokens"),
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"], name="fk_tokens_account_id"),
         sa.UniqueConstraint("digest", name="uq_tokens_digest"),

@@ -126,6 +126,7 @@ def _create_limits() -> None:
         sa.Column("model", sa.String(128), nullable=False),
         sa.Column("limit", sa.String(32), nullable=False),
         sa.Column("full_us", sa.BigInteger, nullable=False),
+        sa.Column("returned_us", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("account_id", "model", "limit", name="pk_rates"),
     )
     op.create_table(
