@@ -15,8 +15,13 @@ TESTS = Path(__file__).parent
 KERNEL_TESTS = TESTS / "kernels" / "gpu"
 GPU_PATH_TESTS = {"test_gpu_path.py", "test_gpu_loop.py", "test_device_steps.py"}
 
+# fixtures of all suites
+pytest_plugins = ["support.postgresql"]
+
 # a base install has the SDK and the command line only; CI sets TENANTRY_TEST_RUNTIME to be sure
-collect_ignore = [] if HAS_RUNTIME else ["kernels", "runtime", "recipes", "integration"]
+NEED_RUNTIME = ["kernels", "runtime", "recipes", "integration"]
+NEED_RUNTIME += [f"cli/test_{command}.py" for command in ("operator", "secret", "usage")]
+collect_ignore = [] if HAS_RUNTIME else NEED_RUNTIME
 
 # the one place for example counts: `ci` for every run, `full` before a release
 settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True)

@@ -61,6 +61,8 @@ class Usage(Record, frozen=True, kw_only=True):
     total_tokens: int = 0
     prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
     completion_tokens_details: CompletionTokensDetails = CompletionTokensDetails()
+    neurons: float | None = None
+    """What it cost, 0.000011 USD each; None where the model has no price."""
 
 
 class FunctionCall(Record, frozen=True, kw_only=True):

@@ -1,16 +1,18 @@
-"""When a failed call is tried again, and after how long: the rules of Cloudflare's own SDKs.
+"""When a failed call is tried again, and after how long: the rules of Cloudflare's own SDKs, but for the
+long waits.
 
 | failure | tried again |
 |---|---|
 | no connection, or lost before an answer | yes |
 | 408, 409, 429, 500 and above | yes |
 | 429 because a quota is used up | no: a moment changes nothing |
+| any answer that asks for a wait of more than a minute | no: the error says how long, and at once |
 | silence for longer than `timeout` | no: the caller's limit is a limit, and the work may go on |
 | anything else, or a stream that had begun | no |
 
-`x-should-retry: true` or `false` in the answer overrules the table. The wait is what the answer asks
-for in `retry-after-ms` or `Retry-After`, up to a minute; else it doubles from 0.5 to 8 seconds, less
-up to a quarter by chance, so that clients which failed together do not come back together.
+`x-should-retry: true` or `false` in the answer overrules the table, but for the long wait. The wait is
+what the answer asks for in `retry-after-ms` or `Retry-After`; else it doubles from 0.5 to 8 seconds,
+less up to a quarter by chance, so that clients which failed together do not come back together.
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ class RetryPolicy:
         """
         if num_retries >= self.max_retries or not _may_retry(error, response):
             return None
-        if error.retry_after and error.retry_after <= LONGEST_RETRY_AFTER_S:
-            return error.retry_after
+        if error.retry_after:
+            return error.retry_after if error.retry_after <= LONGEST_RETRY_AFTER_S else None
         doubled_s = min(FIRST_WAIT_S * 2.0**num_retries, LONGEST_WAIT_S)
         return doubled_s * (1 - JITTER * self.chance())
 

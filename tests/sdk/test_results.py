@@ -36,14 +36,21 @@ def test_attributes_and_keys_lead_to_the_same() -> None:
 def test_a_result_behaves_like_a_mapping() -> None:
     usage = read(a_completion(), Completion).usage
     assert "prompt_tokens" in usage
-    assert "neurons" not in usage
-    assert usage.get("neurons") is None
-    assert usage.get("neurons", 0.5) == 0.5
+    assert "cost" not in usage
+    assert usage.get("cost") is None
+    assert usage.get("cost", 0.5) == 0.5
     assert dict(usage)["total_tokens"] == 15
     assert list(usage) == list(usage.keys())
-    assert len(usage) == 5
-    with pytest.raises(KeyError, match="neurons"):
-        usage["neurons"]
+    assert len(usage) == 6
+    with pytest.raises(KeyError, match="cost"):
+        usage["cost"]
+
+
+def test_usage_says_what_it_cost_where_the_model_has_a_price() -> None:
+    completion = a_completion()
+    assert read(completion, Completion).usage.neurons is None
+    completion["usage"]["neurons"] = 1.25
+    assert read(completion, Completion).usage.neurons == 1.25
 
 
 def test_shortcuts_lead_to_the_first_choice() -> None:

@@ -104,8 +104,13 @@ def test_every_form_of_retry_after_is_read(headers: dict[str, str], expected: fl
 def test_the_server_says_how_long_up_to_a_minute() -> None:
     assert wait_s(429, retry_after="60") == 60.0
     assert wait_s(429, retry_after_ms="1500", num_retries=3) == 1.5
-    assert wait_s(429, retry_after="61", num_retries=1) == 1.0
     assert wait_s(429, retry_after="0") == 0.5
+
+
+def test_a_longer_wait_is_the_callers_to_decide() -> None:
+    assert wait_s(429, retry_after="61") is None
+    assert wait_s(503, retry_after="3600") is None
+    assert wait_s(429, code=3036, retry_after="43200", x_should_retry="true") is None
 
 
 def test_a_negative_number_of_retries_is_refused() -> None:

@@ -57,6 +57,20 @@ async def test_an_error_that_stays_is_raised_after_two_more_tries(kind: Kind) ->
     assert caught.value.retry_after == 2.0
 
 
+@pytest.mark.parametrize(
+    ("code", "wait_s", "raised"),
+    [(3036, 43_200, tenantry.QuotaExceeded), (3021, 61, tenantry.RateLimited)],
+)
+async def test_an_error_that_stays_for_long_is_raised_at_once(
+    kind: Kind, code: int, wait_s: int, raised: type[tenantry.TenantryError]
+) -> None:
+    caller = a_caller(kind, in_turn(an_error(429, code, retry_after=str(wait_s))))
+    with pytest.raises(raised) as caught:
+        await caller.run("kimi-k2.6", PROMPT)
+    assert caller.waits_s == []
+    assert caught.value.retry_after == wait_s
+
+
 async def test_an_answer_after_failures_is_an_answer(kind: Kind) -> None:
     lost = httpx.RemoteProtocolError("Server disconnected")
     caller = a_caller(kind, in_turn(an_error(503), lost, an_envelope(a_completion("42"))))

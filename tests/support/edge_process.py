@@ -73,10 +73,14 @@ class EdgeProcess:
 
 @asynccontextmanager
 async def an_edge_process(
-    folder: Path, *, context_tokens: int | None = None, **config: object
+    folder: Path,
+    *,
+    context_tokens: int | None = None,
+    store: str | None = None,
+    **config: object,
 ) -> AsyncIterator[EdgeProcess]:
     """Start an edge that is ready as soon as its node is."""
-    state = await make_state(folder / "state")
+    state = await make_state(folder / "state", store_url=store)
     file = folder / "edge.json"
     file.write_text(
         json.dumps(
@@ -85,6 +89,7 @@ async def an_edge_process(
                 "nodes": [f"unix:{folder / 'node.sock'}"],
                 "state_dir": "state",
                 "catalog": "catalog.json",
+                "store": store,
                 **config,
             }
         )

@@ -26,6 +26,10 @@ from tenantry_runtime.edge.open_requests import OpenRequests
 from tenantry_runtime.edge.services import Services
 from tenantry_runtime.pool.interface import TokenSource
 from tenantry_runtime.tenancy import Authenticator, open_store
+from tenantry_runtime.tenancy.limits import open_limiter
+
+LIMIT_TIMEOUT_S = 30.0
+"""More than a test's machine needs, however busy it is."""
 
 ACCOUNT = "dev"
 OTHER_ACCOUNT = "other"
@@ -41,19 +45,21 @@ class State:
     directory: Path
     token: str
     other_token: str
+    store_url: str | None = None
+    """None: SQLite in the directory."""
 
     @property
     def headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.token}"}
 
 
-async def make_state(directory: Path) -> State:
-    async with open_store(directory) as store:
+async def make_state(directory: Path, *, store_url: str | None = None) -> State:
+    async with open_store(directory, url=store_url) as store:
         tokens = []
         for account in (TenantId(ACCOUNT), TenantId(OTHER_ACCOUNT)):
             await store.create_account(account)
             tokens.append((await store.create_token(account, name="test")).secret)
-    return State(directory=directory, token=tokens[0], other_token=tokens[1])
+    return State(directory=directory, token=tokens[0], other_token=tokens[1], store_url=store_url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +97,14 @@ async def an_edge(
     tracer: Tracer | None = None,
     offers: Sequence[Offer] | None = None,
     show_routing: bool = False,
+    limit_timeout_s: float = LIMIT_TIMEOUT_S,
 ) -> AsyncIterator[Edge]:
     limits = limits or Limits()
     offers = offers or [an_offer(KIMI), an_offer(GLM)]
-    async with open_store(state.directory) as store:
+    async with (
+        open_store(state.directory, url=state.store_url) as store,
+        open_limiter(store.database, timeout_s=limit_timeout_s) as limiter,
+    ):
         services = Services(
             offers=Offers(Catalog([offer.entry for offer in offers]), offers),
             nodes=Nodes(node if isinstance(node, Sequence) else [node]),
@@ -104,6 +114,7 @@ async def an_edge(
             open_requests=OpenRequests(limits.max_requests),
             threads=anyio.CapacityLimiter(1),
             limits=limits,
+            limiter=limiter,
             show_routing=show_routing,
         )
         yield Edge(app=build_app(services), services=services, state=state)

@@ -31,6 +31,8 @@ class Flow:
     session: str | None = None
     request_id: str = "request"
     max_tokens: int = MAX_TOKENS
+    may_wait: bool = True
+    max_waiting: int | None = None
     received: list[SequenceTokens] = field(default_factory=list)
     error: TenantryError | None = None
     has_ended: anyio.Event = field(default_factory=anyio.Event)
@@ -82,6 +84,8 @@ class Flow:
             stop_token_ids=(),
             max_tokens=self.max_tokens,
             session=self.session,
+            may_wait=self.may_wait,
+            max_waiting=self.max_waiting,
         )
 
     async def _take(self, tokens: SequenceTokens) -> bool:
@@ -91,10 +95,14 @@ class Flow:
 
 @asynccontextmanager
 async def running(
-    sources: Sequence[TokenSource], *, nodes: Nodes | None = None
+    sources: Sequence[TokenSource],
+    *,
+    nodes: Nodes | None = None,
+    may_wait: bool = True,
+    max_waiting: int | None = None,
 ) -> AsyncIterator[Flow]:
     """Start a request; when the block is left, it must have ended and hold nothing."""
-    flow = Flow(nodes=nodes or Nodes(sources))
+    flow = Flow(nodes=nodes or Nodes(sources), may_wait=may_wait, max_waiting=max_waiting)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(flow.run)
         yield flow

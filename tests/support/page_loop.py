@@ -29,6 +29,7 @@ from tenantry_runtime.pool.messages import (
     PrefixChanges,
     Reserved,
     SequenceTokens,
+    ServedElsewhere,
     Started,
     Step,
     Submit,
@@ -123,6 +124,9 @@ class PageLoop:
         for handoff, incoming in list(self._incoming.items()):
             if incoming.submit.request_id == request_id:
                 del self._incoming[handoff]
+
+    def served_elsewhere(self, message: ServedElsewhere) -> None:
+        """It owes nobody a turn."""
 
     def deliver(self, deliver: Deliver) -> None:
         submit = self._submits.get(deliver.request_id)
@@ -234,7 +238,7 @@ class PageLoop:
         if self._config.hold_pages:
             self._held.append(page)
         else:
-            self._port.release(page)
+            self._port.release([page])
 
     def _problem_with(self, page: PageCame, incoming: _Incoming) -> str | None:
         place = incoming.num_came

@@ -24,6 +24,7 @@ from tenantry_runtime.pool.messages import (
     NodeDescription,
     Reserved,
     SequenceTokens,
+    ServedElsewhere,
     Started,
     Submit,
 )
@@ -137,6 +138,9 @@ class PartNode:
             yield mailbox
         finally:
             opened.is_left = not mailbox.is_over
+
+    def pass_on(self, served: ServedElsewhere) -> None:
+        """What others give makes no difference to it."""
 
     async def sequence(self, number: int = 0) -> Opened:
         """Wait for the node's next sequence, or for the one of that number."""

@@ -15,6 +15,7 @@ from tenantry_runtime.pool.messages import (
     NodeMessage,
     NodeStatistics,
     SequenceTokens,
+    ServedElsewhere,
     Step,
     Submit,
     Timings,
@@ -51,6 +52,9 @@ class ScriptedLoop:
 
     def deliver(self, deliver: Deliver) -> None:
         raise AssertionError("it hands nothing over")
+
+    def served_elsewhere(self, message: ServedElsewhere) -> None:
+        """It owes nobody a turn."""
 
     @property
     def is_idle(self) -> bool:

@@ -22,6 +22,7 @@ from tenantry_runtime.pool.messages import (
     NodeDescription,
     OpCoverage,
     SequenceTokens,
+    ServedElsewhere,
     Started,
     Submit,
     Timings,
@@ -82,6 +83,8 @@ class FakeTokenSource:
         self.address = address or f"fake:{next(_serial)}"
         self.is_healthy = True
         self.submits: list[Submit] = []
+        self.heard: list[ServedElsewhere] = []
+        """What it was told of other nodes."""
         self.num_steps = 0
         """Steps that were taken from the node."""
         self.started = anyio.Event()
@@ -101,6 +104,9 @@ class FakeTokenSource:
     @property
     def description(self) -> NodeDescription:
         return self._description
+
+    def pass_on(self, served: ServedElsewhere) -> None:
+        self.heard.append(served)
 
     def restart(self) -> None:
         """Begin a new life."""

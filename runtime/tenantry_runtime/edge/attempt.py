@@ -6,14 +6,17 @@
 | two members | Submit of the prefill part; on Started, Submit of the decode part; on Reserved, Deliver; the decode node's tokens |
 
 Until the first token has come, the failure of either member ends the attempt. After it the prefill
-member has done its part, whatever it says.
+member has done its part, whatever it says. Nodes are told how much time the deadline around it leaves
+to the first token, so that they do not work for a client that has given up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
+from math import inf
 
+import anyio
 from msgspec.structs import replace
 
 from tenantry_runtime.core import Phase
@@ -120,6 +123,8 @@ class Attempt:
     async def _open(
         self, stack: AsyncExitStack, phase: Phase, member: MemberId, submit: Submit
     ) -> RunningSequence:
+        # what its deadline leaves at the time that it is sent
+        submit = replace(submit, first_token_within_ms=_time_left_ms())
         opened = self._nodes.at(member).generate(submit, self._bell)
         try:
             return await stack.enter_async_context(opened)
@@ -169,3 +174,9 @@ class Attempt:
             self._is_handoff = True
         else:
             self._failed = (phase,)
+
+
+def _time_left_ms() -> int | None:
+    """Return how long whoever runs this may still take; None: any time, or its client has the beginning."""
+    left_s = anyio.current_effective_deadline() - anyio.current_time()
+    return None if left_s == inf else round(max(left_s, 0) * 1000)

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tenantry_runtime.catalog import TokenPrices, cost, neurons
 from tenantry_runtime.core import (
     ContentDelta,
     Event,
@@ -44,6 +45,8 @@ class UsageOutput(msgspec.Struct, frozen=True, kw_only=True):
     total_tokens: int
     prompt_tokens_details: CachedDetails
     completion_tokens_details: ReasoningDetails
+    neurons: float | msgspec.UnsetType = msgspec.UNSET
+    """What it costs, as Workers AI says it; of a model with prices."""
 
 
 # omit_defaults: a delta carries only what is new
@@ -146,8 +149,16 @@ _encoder = msgspec.json.Encoder()
 class ChatPrinter:
     """Prints one answer, in the envelope if it is whole. A `Printer`."""
 
-    def __init__(self, request: GenerateRequest, *, response_id: str, created_s: int) -> None:
+    def __init__(
+        self,
+        request: GenerateRequest,
+        *,
+        response_id: str,
+        created_s: int,
+        prices: TokenPrices | None = None,
+    ) -> None:
         self.response_id = response_id
+        self._prices = prices
         self._created_s = created_s
         self._model = request.model
         self._include_usage = request.include_usage
@@ -190,7 +201,7 @@ class ChatPrinter:
             created=self._created_s,
             model=self._model,
             choices=[choice],
-            usage=_usage(finish.usage),
+            usage=_usage(finish.usage, self._prices),
         )
         return envelope.success(completion)
 
@@ -198,7 +209,7 @@ class ChatPrinter:
         last = self._chunk([ChunkChoice(delta=Delta(), finish_reason=finish.reason)])
         if not self._include_usage:
             return _sse(last) + DONE
-        return _sse(last) + _sse(self._chunk([], _usage(finish.usage))) + DONE
+        return _sse(last) + _sse(self._chunk([], _usage(finish.usage, self._prices))) + DONE
 
     def _delta(self, delta: Delta) -> bytes:
         return _sse(self._chunk([ChunkChoice(delta=delta)]))
@@ -219,13 +230,14 @@ def _sse(record: Printable) -> bytes:
     return b"data: " + _encoder.encode(record) + b"\n\n"
 
 
-def _usage(usage: Usage) -> UsageOutput:
+def _usage(usage: Usage, prices: TokenPrices | None) -> UsageOutput:
     return UsageOutput(
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         total_tokens=usage.total_tokens,
         prompt_tokens_details=CachedDetails(cached_tokens=usage.cached_tokens),
         completion_tokens_details=ReasoningDetails(reasoning_tokens=usage.reasoning_tokens),
+        neurons=msgspec.UNSET if prices is None else neurons(cost(usage, prices)),
     )
 
 

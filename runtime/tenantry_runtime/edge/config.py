@@ -11,6 +11,7 @@ from msgspec import Meta
 from tenantry_runtime.errors import ConfigurationError
 from tenantry_runtime.pool.liveness import Liveness
 from tenantry_runtime.pool.tls import TlsFiles
+from tenantry_runtime.store_url import check_store_url
 
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
 Number: TypeAlias = Annotated[int, Meta(ge=1)]
@@ -53,7 +54,9 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     show_routing: bool = False
     """Say in headers which members served a request, and how much of it they had cached."""
     state_dir: str
-    """Where the store lies."""
+    """Where the store lies, and what this edge alone keeps."""
+    store: str | None = None
+    """URL of a PostgreSQL database, which several edges may share; None: SQLite in `state_dir`."""
     catalog: str | None = None
     """A catalog's file; None: the built-in catalog."""
     grace_s: Seconds = 5.0
@@ -64,6 +67,11 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         addresses = [node.address for node in self.known_nodes]
         if twice := [address for address in addresses if addresses.count(address) > 1]:
             raise ValueError(f"nodes name {twice[0]} twice")
+        if self.store is not None:
+            try:
+                check_store_url(self.store)
+            except ValueError as error:
+                raise ValueError(f"store {error}") from error
 
     @property
     def known_nodes(self) -> tuple[EdgeNode, ...]:

@@ -12,6 +12,7 @@ from tenantry_runtime.core import Phase
 from tenantry_runtime.errors import NodeUnavailable
 from tenantry_runtime.pool.interface import TokenSource
 from tenantry_runtime.pool.messages import MemberDescription
+from tenantry_runtime.tenancy import Scope
 
 from . import envelope
 from .authorization import bearer_token
@@ -47,7 +48,7 @@ class CoverageOutput(msgspec.Struct, frozen=True, kw_only=True):
 async def report_coverage(request: Request, services: Services) -> Response:
     """Say of every op whether the check is on."""
     await services.authenticator.authenticate(
-        bearer_token(request.headers), request.path_params["account"]
+        bearer_token(request.headers), request.path_params["account"], Scope.RUN
     )
     ops: list[CoveredOp] = []
     num_silent = 0

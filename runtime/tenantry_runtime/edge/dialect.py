@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tenantry_runtime.catalog import CatalogEntry
+from tenantry_runtime.catalog import CatalogEntry, TokenPrices
 from tenantry_runtime.core import Event, GenerateRequest
 from tenantry_runtime.errors import TenantryError
 
@@ -67,8 +67,15 @@ class Dialect(Protocol):
         """
         ...
 
-    def printer(self, request: GenerateRequest, *, response_id: str, created_s: int) -> Printer:
-        """Make the printer of the answer to one request."""
+    def printer(
+        self,
+        request: GenerateRequest,
+        *,
+        response_id: str,
+        created_s: int,
+        prices: TokenPrices | None = None,
+    ) -> Printer:
+        """Make the printer of the answer to one request; with prices, it says what that costs."""
         ...
 
     def error(self, error: TenantryError) -> tuple[int, bytes]:

@@ -6,11 +6,18 @@ from typing import Any
 
 import msgspec
 
-from tenantry_runtime.errors import ConfigurationError, InvalidInput, TenantryError
+from tenantry_runtime.errors import (
+    ConfigurationError,
+    InvalidInput,
+    StoreUnavailable,
+    TenantryError,
+)
 
 from .errors import FIRST_GATEWAY_CODE, answer
 
 INTERNAL = "Internal server error"
+
+UPSTREAM = "Upstream service unavailable"
 
 _NOTHING = msgspec.Raw(b"{}")
 _NULL = msgspec.Raw(b"null")
@@ -78,6 +85,8 @@ def message(error: TenantryError) -> str:
             return f"AiError: Bad input: '{pointer(field)}': {problem}"
         case ConfigurationError():
             return INTERNAL
+        case StoreUnavailable():
+            return UPSTREAM
         case _:
             return str(error) or INTERNAL
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tenantry_runtime.errors import (
+    AccountSuspended,
     BodyTooLarge,
     CacheIntegrityError,
     CapacityExceeded,
@@ -23,17 +24,24 @@ from tenantry_runtime.errors import (
     HandoffFailed,
     IncompatibleNode,
     InvalidInput,
+    LedgerUnavailable,
     LimitExceeded,
     MethodNotAllowed,
     NodeLost,
     NodeUnavailable,
+    NoSuchRecord,
     NotEnoughSpace,
     QuotaExceeded,
     RateExceeded,
     ReaderTooSlow,
+    RecordExists,
+    RecordInUse,
     RequestError,
     RequestTimeout,
     RouteNotFound,
+    SecretDamaged,
+    SecretKeyMissing,
+    StoreUnavailable,
     TenantryError,
     Unauthenticated,
     UnknownModel,
@@ -59,6 +67,10 @@ ANSWERS: Mapping[type[TenantryError], Answer] = MappingProxyType(
         ContextExceeded: Answer(413, 5021),
         Unauthenticated: Answer(401, 10000),
         Forbidden: Answer(403, 10000),
+        AccountSuspended: Answer(403, 3023),
+        NoSuchRecord: Answer(404, 7003),
+        RecordExists: Answer(409, 7003),
+        RecordInUse: Answer(409, 7003),
         RouteNotFound: Answer(404, 7000),
         MethodNotAllowed: Answer(405, 7001),
         CapacityExceeded: Answer(429, 3040),
@@ -67,6 +79,8 @@ ANSWERS: Mapping[type[TenantryError], Answer] = MappingProxyType(
         QuotaExceeded: Answer(429, 3036),
         NodeUnavailable: Answer(503, 7009),
         NodeLost: Answer(503, 7009),
+        StoreUnavailable: Answer(503, 7009),
+        LedgerUnavailable: Answer(503, 7009),
         GenerationFailed: Answer(500, 3043),
         HandoffFailed: Answer(500, 3043),
         ReaderTooSlow: Answer(500, 3043),
@@ -74,6 +88,8 @@ ANSWERS: Mapping[type[TenantryError], Answer] = MappingProxyType(
         RequestTimeout: Answer(408, 3007),
         # an operator's business: a client learns no more than that it is not its own fault
         ConfigurationError: Answer(500, 3043),
+        SecretKeyMissing: Answer(500, 3043),
+        SecretDamaged: Answer(500, 3043),
         CheckpointError: Answer(500, 3043),
         DeploymentError: Answer(500, 3043),
         ConversionError: Answer(500, 3043),
@@ -96,7 +112,7 @@ def headers(error: TenantryError) -> dict[str, str]:
     match error:
         case CapacityExceeded(retry_after_s=seconds) | LimitExceeded(retry_after_s=seconds):
             return {"retry-after": str(seconds)}
-        case NodeUnavailable():
+        case NodeUnavailable() | LedgerUnavailable() | StoreUnavailable():
             return {"retry-after": str(RETRY_AFTER_S)}
         case Unauthenticated():
             return {"www-authenticate": "Bearer"}

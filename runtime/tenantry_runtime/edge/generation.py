@@ -8,14 +8,26 @@ from functools import partial
 from typing import NamedTuple
 
 import anyio
+import anyio.lowlevel
+from starlette.requests import ClientDisconnect
 
 from tenantry_runtime.cache.prefix_keys import page_keys
+from tenantry_runtime.catalog import FREE
 from tenantry_runtime.core import Event, GenerateRequest, Message, RequestId
-from tenantry_runtime.errors import ContextExceeded
+from tenantry_runtime.errors import (
+    CapacityExceeded,
+    ContextExceeded,
+    NodeLost,
+    NodeUnavailable,
+    RequestError,
+    TenantryError,
+)
 from tenantry_runtime.pool.messages import SequenceTokens, Submit
-from tenantry_runtime.routing.placement import Asked
+from tenantry_runtime.routing.placement import Asked, Placement
 from tenantry_runtime.telemetry import RequestSpan
 from tenantry_runtime.tenancy import (
+    Entry,
+    Interruption,
     Ledger,
     Limiter,
     NoLedger,
@@ -73,17 +85,21 @@ class Generation:
         with self.span.tokenizing():
             prompt = await off_loop(self._tokenize, num_bytes=self.body_bytes, limiter=self.threads)
         async with self.limiter.admit(self._admission(prompt)) as permit:
-            self.trail.limits = permit.headers
             answer = Answer(
                 self.offer.text.machine(prompt.initial, self.request.tools),
                 stop=self.request.sampling.stop,
                 prompt_tokens=len(prompt.token_ids),
             )
+            has_run = True
             try:
                 last = await self._generate(prompt, answer, emit)
+            except TenantryError as error:
+                has_run = not _is_refused(answer, error)
+                raise
             finally:
                 self.span.used(answer.usage)
-                permit.use(answer.usage.total_tokens)
+                if has_run:
+                    permit.use(answer.usage.total_tokens)
         assert answer.reason is not None
         self.span.finished(answer.reason, response_id=response_id, timings=answer.timings)
         return last
@@ -97,24 +113,50 @@ class Generation:
             trail=self.trail,
         )
         last: list[Event] = []
-        async with self.ledger.open(self._opening()) as entry:
+        placement: Placement | None = None
+        async with self.ledger.open(self._opening(prompt)) as entry:
 
             async def take(tokens: SequenceTokens) -> bool:
+                nonlocal placement
+                if self.trail.placement is not placement:
+                    placement = self.trail.placement
+                    assert placement is not None
+                    entry.served_by(**_served_by(placement))
                 events = answer.take(tokens)
-                entry.generated(answer.usage)
+                usage = answer.usage
+                entry.generated(usage)
                 if answer.reason is not None:
                     last.extend(events)
                     return True
                 if events:
                     if self.request.stream:
-                        entry.delivered(answer.usage)
+                        entry.delivered(usage)
                     await emit(events)
                 return False
 
-            await sequence.run(take)
+            try:
+                await sequence.run(take)
+                # whoever has been told otherwise is not billed for a whole answer
+                await anyio.lowlevel.checkpoint_if_cancelled()
+            except BaseException as error:
+                self._say_why(entry, answer, error)
+                raise
+            self.trail.become_whole()
             assert answer.reason is not None
             entry.complete(answer.usage, answer.reason)
         return last
+
+    def _say_why(self, entry: Entry, answer: Answer, error: BaseException) -> None:
+        match error:
+            case RequestError() | CapacityExceeded() | NodeUnavailable():
+                if _is_refused(answer, error):
+                    entry.refused()
+            case ClientDisconnect():
+                entry.interrupted(Interruption.CLIENT_GONE)
+            case _ if isinstance(error, anyio.get_cancelled_exc_class()):
+                entry.interrupted(self.trail.interruption())
+            case _:
+                entry.interrupted(Interruption.FAILED)
 
     def _admission(self, prompt: Tokenized) -> Request:
         return Request(
@@ -124,12 +166,14 @@ class Generation:
             max_tokens=self.request.sampling.max_tokens,
         )
 
-    def _opening(self) -> Opening:
+    def _opening(self, prompt: Tokenized) -> Opening:
         return Opening(
             request_id=self.request_id,
             tenant=self.principal.tenant,
             token_id=self.principal.token_id,
             model=self.request.model,
+            prompt_tokens=len(prompt.token_ids),
+            prices=self.offer.prices or FREE,
             trace_id=self.span.trace_id,
         )
 
@@ -153,6 +197,7 @@ class Generation:
             max_tokens=self.request.sampling.max_tokens,
             session=self.request.session,
             keys=prompt.keys,
+            share=self.principal.plan.share,
         )
 
     def _submit(self, token_ids: list[int], member_context: int) -> Submit:
@@ -180,3 +225,20 @@ class Generation:
             may_wait=self.request.may_wait,
             max_waiting=quota.queue_depth,
         )
+
+
+def _is_refused(answer: Answer, error: TenantryError) -> bool:
+    """Say whether a request has failed before anything of it ran."""
+    if answer.usage.completion_tokens or isinstance(error, NodeLost):
+        # a node that is lost had begun
+        return False
+    return isinstance(error, RequestError | CapacityExceeded | NodeUnavailable)
+
+
+def _served_by(placement: Placement) -> dict[str, str]:
+    """Say which checkpoint wrote the answer, and which formats of weights and cache each phase has."""
+    serving = placement.serving
+    formats = (
+        f"{phase}={each.weights_format}/{each.cache_format}" for phase, each in serving.items()
+    )
+    return {"revision": [*serving.values()][-1].revision, "formats": " ".join(formats)}

@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.errors import StoreUnavailable
 
 from .reply import JSON
 from .services import Services
@@ -30,7 +30,7 @@ async def ready(_request: Request, services: Services) -> Response:
     """Answer 200 if requests for every model on offer would be served, else 503."""
     try:
         await services.store.check()
-    except ConfigurationError:
+    except StoreUnavailable:
         has_store = False
     else:
         has_store = True

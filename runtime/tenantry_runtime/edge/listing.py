@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from tenantry_runtime.catalog import CatalogEntry, Prices
 from tenantry_runtime.errors import InvalidInput
+from tenantry_runtime.tenancy import Scope
 
 from . import envelope
 from .authorization import bearer_token
@@ -72,7 +73,7 @@ class ModelOutput(msgspec.Struct, frozen=True, kw_only=True):
 async def search_models(request: Request, services: Services) -> Response:
     """List the models that fit the query."""
     await services.authenticator.authenticate(
-        bearer_token(request.headers), request.path_params["account"]
+        bearer_token(request.headers), request.path_params["account"], Scope.RUN
     )
     query = request.query_params
     page = _number(query, "page", default=1, maximum=1 << 31)

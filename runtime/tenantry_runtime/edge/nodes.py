@@ -1,4 +1,5 @@
-"""The nodes that this edge knows, and the router that chooses among their members."""
+"""The nodes that this edge knows, the router that chooses among their members, and what nodes are told
+of each other."""
 
 from __future__ import annotations
 
@@ -8,27 +9,42 @@ from collections.abc import Callable, Collection, Iterable
 
 from tenantry_runtime.errors import NodeUnavailable
 from tenantry_runtime.pool.interface import TokenSource
-from tenantry_runtime.pool.messages import NodeDescription, NodeStatistics, PrefixChanges
+from tenantry_runtime.pool.messages import (
+    NodeDescription,
+    NodeStatistics,
+    PrefixChanges,
+    ServedElsewhere,
+)
 from tenantry_runtime.pool.pairing import differences
 from tenantry_runtime.routing.member import MemberId
 from tenantry_runtime.routing.placement import Asked, Placement
 from tenantry_runtime.routing.router import Router
 
+from .incidents import IncidentRecorder
+from .service_reports import ServiceReports, concerns
+
 _log = logging.getLogger(__name__)
 
 
 class Nodes:
-    """Keeps the router up to date. A `NodeObserver`: clients tell it what their nodes say."""
+    """Keeps the router up to date. A `NodeObserver`: clients tell it what their nodes say.
+
+    What a node has given goes to the others that have members of the same pool, what it has found wrong
+    to the recorder, if there is one.
+    """
 
     def __init__(
         self,
         nodes: Iterable[TokenSource] = (),
         *,
         router: Router | None = None,
+        incidents: IncidentRecorder | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.router = router or Router(differences=differences)
         self._clock = clock
+        self._incidents = incidents
+        self._services = ServiceReports()
         self._nodes: dict[str, TokenSource] = {}
         self._known: dict[str, NodeDescription] = {}
         for node in nodes:
@@ -79,6 +95,10 @@ class Nodes:
 
     def reported(self, node: str, statistics: NodeStatistics) -> None:
         self.router.report(node, statistics.loads, is_draining=statistics.is_draining)
+        if self._incidents is not None:
+            self._incidents.hear(node, statistics)
+        for served in self._services.news(node, statistics):
+            self._pass_on(node, served)
 
     def changed(self, node: str, description: NodeDescription, changes: PrefixChanges) -> None:
         self._meet(node, description)
@@ -86,6 +106,13 @@ class Nodes:
             self.router.learn(node, changes)
         except ValueError as error:
             _log.warning("node %s: unreadable prefix changes: %s", node, error)
+
+    def _pass_on(self, source: str, served: ServedElsewhere) -> None:
+        """Tell the other nodes that have members of the pool."""
+        self._look()
+        for address, description in self._known.items():
+            if address != source and concerns(served.report, description.members):
+                self._nodes[address].pass_on(served)
 
     def _look(self) -> None:
         """See which nodes are there, and whether they are healthy."""

@@ -9,7 +9,13 @@ from typing import Protocol
 
 import anyio.to_thread
 
-from tenantry_runtime.catalog import Catalog, CatalogEntry, checkpoint_context
+from tenantry_runtime.catalog import (
+    Catalog,
+    CatalogEntry,
+    TokenPrices,
+    checkpoint_context,
+    token_prices,
+)
 from tenantry_runtime.core import Message, RenderOptions, Tool
 from tenantry_runtime.text import OutputState, Prompt, load_text
 
@@ -43,6 +49,12 @@ class Offer:
     text: TextLayer
     context_tokens: int
     """Prompt and answer together."""
+
+    @property
+    def prices(self) -> TokenPrices | None:
+        """None: it has none."""
+        prices = self.entry.prices
+        return None if prices is None else token_prices(prices)
 
     @property
     def target(self) -> Target:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -22,29 +22,32 @@ class OpenRequests:
 
     def __init__(self, max_requests: int) -> None:
         self._max_requests = max_requests
-        self._scopes: set[anyio.CancelScope] = set()
+        self._scopes: dict[anyio.CancelScope, Callable[[], bool]] = {}
         self._is_closed = False
 
     @contextmanager
-    def admit(self) -> Iterator[anyio.CancelScope]:
-        """Hold a place while the block runs. `close` cancels the scope that it yields.
+    def admit(
+        self, *, is_spared: Callable[[], bool] = lambda: False
+    ) -> Iterator[anyio.CancelScope]:
+        """Hold a place while the block runs. `close` cancels the scope that it yields, unless spared.
 
         Raises `CapacityExceeded` when all places are taken, or after `close`.
         """
         if self._is_closed or len(self._scopes) >= self._max_requests:
             raise CapacityExceeded
         with anyio.CancelScope() as scope:
-            self._scopes.add(scope)
+            self._scopes[scope] = is_spared
             try:
                 yield scope
             finally:
-                self._scopes.remove(scope)
+                del self._scopes[scope]
 
     def close(self) -> None:
-        """End every open request, and admit no more."""
+        """End every open request that is not spared, and admit no more."""
         self._is_closed = True
-        for scope in self._scopes:
-            scope.cancel()
+        for scope, is_spared in self._scopes.items():
+            if not is_spared():
+                scope.cancel()
 
     def statistics(self) -> OpenRequestsStatistics:
         return OpenRequestsStatistics(num_open=len(self._scopes), is_closed=self._is_closed)

@@ -15,9 +15,12 @@ from tenantry_runtime.catalog import load_catalog
 from tenantry_runtime.pool.client import connect
 from tenantry_runtime.telemetry import tracing
 from tenantry_runtime.tenancy import Authenticator, open_store
+from tenantry_runtime.tenancy.ledger import JOURNAL_DIRECTORY, open_ledger
+from tenantry_runtime.tenancy.limits import open_limiter
 
 from .app import build_app
 from .config import EdgeConfig
+from .incidents import recording
 from .nodes import Nodes
 from .offer import load_offers
 from .open_requests import OpenRequests
@@ -67,19 +70,34 @@ async def _services(config: EdgeConfig, environ: Mapping[str, str]) -> AsyncIter
     catalog = load_catalog(Path(config.catalog) if config.catalog is not None else None)
     async with AsyncExitStack() as stack:
         tracer = stack.enter_context(tracing(environ))
-        nodes = Nodes()
+        store = await stack.enter_async_context(
+            open_store(Path(config.state_dir), url=config.store)
+        )
+        incidents = await stack.enter_async_context(recording(store.incidents))
+        nodes = Nodes(incidents=incidents)
         for node in config.known_nodes:
             client = connect(node.address, tls=node.tls, liveness=config.liveness, observer=nodes)
             nodes.add(await stack.enter_async_context(client))
-        store = await stack.enter_async_context(open_store(Path(config.state_dir)))
+        authenticator = Authenticator(store)
+        await stack.enter_async_context(authenticator.last_use.keep())
+        limiter = await stack.enter_async_context(open_limiter(store.database))
+        ledger = await stack.enter_async_context(
+            open_ledger(
+                store.database,
+                Path(config.state_dir) / JOURNAL_DIRECTORY,
+                max_open=config.limits.max_requests,
+            )
+        )
         yield Services(
             offers=await load_offers(catalog),
             nodes=nodes,
             store=store,
-            authenticator=Authenticator(store),
+            authenticator=authenticator,
             tracer=tracer,
             open_requests=OpenRequests(config.limits.max_requests),
             threads=anyio.CapacityLimiter(NUM_THREADS),
             limits=config.limits,
+            limiter=limiter,
+            ledger=ledger,
             show_routing=config.show_routing,
         )

@@ -22,6 +22,7 @@ from tenantry_runtime.errors import (
     TenantryError,
 )
 from tenantry_runtime.telemetry import ClientGone, RequestSpan
+from tenantry_runtime.tenancy import Scope as TokenScope
 
 from .authorization import bearer_token
 from .body import read_body
@@ -80,7 +81,8 @@ class RunEndpoint:
         trail: Trail,
     ) -> None:
         try:
-            with self._services.open_requests.admit() as admission:
+            with self._services.open_requests.admit(is_spared=lambda: trail.is_whole) as admission:
+                trail.admission = admission
                 await self._answer(request, request_id, span, reply, trail)
             if admission.cancelled_caught:
                 raise NodeUnavailable(request.path_params["model"])
@@ -105,11 +107,12 @@ class RunEndpoint:
     ) -> None:
         services = self._services
         principal = await services.authenticator.authenticate(
-            bearer_token(request.headers), request.path_params["account"]
+            bearer_token(request.headers), request.path_params["account"], TokenScope.RUN
         )
         _check_query(request)
         model = request.path_params["model"]
         offer = services.offers.resolve(model)
+        trail.limits = partial(services.limiter.headers, principal, offer.entry.id)
         services.limiter.precheck(principal, offer.entry.id)
         body = await read_body(
             request,
@@ -124,7 +127,10 @@ class RunEndpoint:
         )
         span.asked(parsed, model=model, tenant=principal.tenant)
         printer = self._dialect.printer(
-            parsed, response_id=f"chatcmpl-{request_id}", created_s=int(time.time())
+            parsed,
+            response_id=f"chatcmpl-{request_id}",
+            created_s=int(time.time()),
+            prices=offer.prices,
         )
         generation = Generation(
             request=parsed,
@@ -149,6 +155,7 @@ class RunEndpoint:
             return
         events: list[Event] = []
         with anyio.move_on_after(self._services.limits.request_timeout_s) as deadline:
+            generation.trail.deadline = deadline
             events += await while_there(
                 receive,
                 partial(generation.run, _keep_in(events), response_id=printer.response_id),
@@ -164,6 +171,7 @@ class RunEndpoint:
         reply.will_stream(printer)
         has_begun = False
         with anyio.move_on_after(limits.request_timeout_s) as deadline:
+            generation.trail.deadline = deadline
 
             async def write(events: Sequence[Event]) -> None:
                 nonlocal has_begun
@@ -186,7 +194,7 @@ class RunEndpoint:
 
 
 def _late_headers(trail: Trail, show_routing: bool) -> dict[str, str]:
-    return {**trail.limits, **(trail.headers() if show_routing else {})}
+    return {**trail.limits(), **(trail.headers() if show_routing else {})}
 
 
 def _keep_in(events: list[Event]) -> Emit:

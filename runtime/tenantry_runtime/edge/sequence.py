@@ -79,7 +79,7 @@ class RequestSequence:
         """
         placement = self._nodes.place(self._asked)
         try:
-            first = self._make_submit(self._nodes.router.context_tokens(placement))
+            first = self._make_submit(self._context_tokens(placement))
         except BaseException:
             placement.end(self._nodes.now_s)
             raise
@@ -102,6 +102,9 @@ class RequestSequence:
                 else:
                     placement, avoid = self._place_elsewhere(error, attempt.failed)
         self._nodes.router.lengths.add(self._asked.tenant, self._asked.model, len(self._output))
+
+    def _context_tokens(self, placement: Placement) -> int:
+        return self._nodes.router.context_tokens(placement, self._asked.share)
 
     def _noting(self, attempt: Attempt, placement: Placement) -> Note:
         """Return what keeps account of an attempt's tokens: in this the time of every step is spent."""
@@ -132,12 +135,15 @@ class RequestSequence:
             self._trail.cached_tokens = attempt.cached_tokens
 
     def _rest_of(self, first: Submit) -> Submit:
-        if not self._output:
+        if not self._is_resumed:
             return first
         return msgspec.structs.replace(
             first,
             token_ids=[*first.token_ids, *self._output],
             max_tokens=first.max_tokens - len(self._output),
+            # it has had its turn, and goes on when it gets the next one
+            may_wait=True,
+            max_waiting=None,
         )
 
     def _asked_again(self) -> Asked:

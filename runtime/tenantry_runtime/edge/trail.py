@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
 from urllib.parse import quote
+
+import anyio
 
 from tenantry_runtime.routing.member import MemberId
 from tenantry_runtime.routing.placement import Placement
+from tenantry_runtime.tenancy import Interruption
 
 MEMBER_HEADER = "x-tenantry-member"
 CACHED_HEADER = "x-tenantry-cached-tokens"
@@ -23,8 +27,28 @@ class Trail:
     placement: Placement | None = None
     """The latest."""
     cached_tokens: int | None = None
-    limits: Mapping[str, str] = field(default_factory=dict)
-    """Headers that say where the tenant stands."""
+    limits: Callable[[], Mapping[str, str]] = dict
+    """Headers that say where the tenant stands, when they are asked for."""
+    admission: anyio.CancelScope | None = None
+    """What the edge cancels when it ends."""
+    deadline: anyio.CancelScope | None = None
+    """What cancels it when it takes too long."""
+    is_whole: bool = False
+    """Whether the whole answer is there, and is only to be recorded and sent."""
+
+    def become_whole(self) -> None:
+        """Let nothing but its client's departure keep the answer from it any more."""
+        self.is_whole = True
+        if self.deadline is not None:
+            self.deadline.deadline = inf
+
+    def interruption(self) -> Interruption:
+        """Say why the request has been canceled. What is our doing is charged to nobody else."""
+        if self.admission is not None and self.admission.cancel_called:
+            return Interruption.EDGE_CLOSING
+        if self.deadline is not None and self.deadline.cancel_called:
+            return Interruption.TIMEOUT
+        return Interruption.CLIENT_GONE
 
     def headers(self) -> dict[str, str]:
         """Return the headers for what is known."""

@@ -26,6 +26,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from tenantry_runtime.catalog import TokenPrices
 from tenantry_runtime.core import GenerateRequest, RenderOptions, Sampling, Tool
 from tenantry_runtime.errors import InvalidInput, TenantryError
 
@@ -151,9 +152,16 @@ class WorkersAI:
             may_wait=not (asked.options is not None and asked.options.rejectIfBusy),
         )
 
-    def printer(self, request: GenerateRequest, *, response_id: str, created_s: int) -> ChatPrinter:
+    def printer(
+        self,
+        request: GenerateRequest,
+        *,
+        response_id: str,
+        created_s: int,
+        prices: TokenPrices | None = None,
+    ) -> ChatPrinter:
         """Make the printer of one answer, as `Dialect` says."""
-        return ChatPrinter(request, response_id=response_id, created_s=created_s)
+        return ChatPrinter(request, response_id=response_id, created_s=created_s, prices=prices)
 
     def error(self, error: TenantryError) -> tuple[int, bytes]:
         """Return status and body, as `Dialect` says."""

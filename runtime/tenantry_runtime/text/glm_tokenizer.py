@@ -39,6 +39,9 @@ class GlmTokenizer:
         for name, token_id in self.controls.ids.items():
             if token_id in self.encode(name):
                 raise ValueError(f"ordinary text becomes the added token {name!r}")
+        # the library remembers words, and so whose words one uses could be told by the time that saves
+        self._plain.model._clear_cache()
+        self._plain.model._resize_cache(0)
 
     @classmethod
     def load(cls, directory: Path) -> GlmTokenizer:

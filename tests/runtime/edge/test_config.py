@@ -71,11 +71,12 @@ def test_how_long_silence_is_borne_is_configurable(tmp_path: Path) -> None:
         ('{"nodes": ["unix:x"], "state_dir": "s", "limits": {"keep_alive_s": 0}}', "keep_alive_s"),
         ('{"nodes": ["unix:x"], "state_dir": "s", "liveness": {"stale_s": 9}}', "stale_s"),
         ('{"nodes": ["unix:x"], "state_dir": "s", "liveness": {"ask_every_s": 0}}', "ask_every_s"),
+        ('{"nodes": ["unix:x"], "state_dir": "s", "store": "db"}', "store must be postgresql://"),
         ('{"nodes": ["unix:x", {"address": "unix:x"}], "state_dir": "s"}', "unix:x"),
     ],
     ids=[
         *("no json", "no node", "no state", "unknown field", "bad port", "bad limit"),
-        *("unknown wait", "bad wait", "a node twice"),
+        *("unknown wait", "bad wait", "no store", "a node twice"),
     ],
 )
 def test_a_bad_configuration_is_refused_with_file_and_field(

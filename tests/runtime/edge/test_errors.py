@@ -11,11 +11,17 @@ from tenantry_runtime.errors import (
     ContextExceeded,
     Forbidden,
     InvalidInput,
+    LedgerUnavailable,
+    LimitExceeded,
     MethodNotAllowed,
+    NodeLost,
     NodeUnavailable,
+    QuotaExceeded,
+    RateExceeded,
     RequestError,
     RequestTimeout,
     RouteNotFound,
+    StoreUnavailable,
     TenantryError,
     Unauthenticated,
     UnknownModel,
@@ -49,6 +55,8 @@ def test_the_table_has_every_error_and_nothing_else() -> None:
         (RouteNotFound(), (404, 7000)),
         (MethodNotAllowed("GET"), (405, 7001)),
         (CapacityExceeded(), (429, 3040)),
+        (RateExceeded("requests_per_minute", 1), (429, 3021)),
+        (QuotaExceeded("daily_neurons", 1), (429, 3036)),
         (RequestTimeout(), (408, 3007)),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, TenantryError) else "",
@@ -72,6 +80,21 @@ def test_an_error_that_the_table_lacks_is_answered_like_its_base() -> None:
     assert answer(Later("field", "problem")) == Answer(400, 5006)
 
 
+PASSING: dict[TenantryError, str] = {
+    CapacityExceeded(retry_after_s=7): "7",
+    LimitExceeded("requests_per_minute", 30): "30",
+    RateExceeded("tokens_per_minute", 31): "31",
+    QuotaExceeded("daily_neurons", 43_200): "43200",
+    NodeUnavailable("m"): "1",
+    NodeLost("m"): "1",
+    StoreUnavailable("gone"): "1",
+    LedgerUnavailable(): "1",
+}
+
+
 def test_errors_that_pass_say_when_to_come_back() -> None:
-    assert headers(CapacityExceeded(retry_after_s=7)) == {"retry-after": "7"}
-    assert headers(NodeUnavailable("m")) == {"retry-after": "1"}
+    assert {cls for cls, (status, _) in ANSWERS.items() if status in (429, 503)} == {
+        type(error) for error in PASSING
+    }
+    for error, seconds in PASSING.items():
+        assert headers(error) == {"retry-after": seconds}

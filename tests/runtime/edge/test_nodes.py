@@ -7,9 +7,16 @@ import pytest
 from support.plain_text import GLM, KIMI
 from support.token_source import FakeTokenSource
 from tenantry_runtime.cache.prefix_keys import pack_keys
+from tenantry_runtime.core import Share
 from tenantry_runtime.edge.nodes import Nodes
 from tenantry_runtime.errors import NodeUnavailable
-from tenantry_runtime.pool.messages import NodeStatistics, PrefixChanges
+from tenantry_runtime.pool.messages import (
+    NodeStatistics,
+    PrefixChanges,
+    ServedElsewhere,
+    ServiceReport,
+    TenantService,
+)
 from tenantry_runtime.routing.placement import Asked
 
 
@@ -31,6 +38,17 @@ def test_a_healthy_node_with_the_model_is_chosen() -> None:
     assert nodes.at(placement.prefill) is good
     assert placement.is_whole
     assert nodes.router.context_tokens(placement) == 77
+
+
+def test_a_tenant_with_a_ceiling_has_no_more_context_than_pages() -> None:
+    nodes = Nodes([FakeTokenSource(context_tokens=100_000)])
+    placement = nodes.place(asked())
+    member = nodes.all[0].description.members[0]
+
+    halved = nodes.router.context_tokens(placement, Share(ceiling=0.5))
+
+    assert halved == member.num_pages // 2 * 64
+    assert nodes.router.context_tokens(placement, Share()) == 100_000
 
 
 @pytest.mark.parametrize(
@@ -110,7 +128,64 @@ def test_unreadable_keys_change_nothing() -> None:
     assert nodes.can_serve(KIMI.id)
 
 
-def statistics(*, is_draining: bool) -> NodeStatistics:
+def test_what_a_node_has_given_is_told_to_others_of_its_pools_once() -> None:
+    giver, fellow = FakeTokenSource(), FakeTokenSource()
+    stranger = FakeTokenSource(models=[GLM.id])
+    decoder = FakeTokenSource(phases=["decode"])
+    nodes = Nodes([giver, fellow, stranger, decoder])
+    first, second = (
+        ServiceReport(
+            model=KIMI.id,
+            phases=("prefill",),
+            number=number,
+            accounts=(TenantService("acme", 1, 10.0 * number),),
+        )
+        for number in (1, 2)
+    )
+
+    for report in (first, first, second, second):
+        nodes.reported(giver.address, statistics(services=(report,), incarnation=5))
+
+    told = [ServedElsewhere(incarnation=5, report=report) for report in (first, second)]
+    assert fellow.heard == told
+    assert giver.heard == stranger.heard == decoder.heard == []
+
+
+def test_a_node_that_starts_anew_counts_its_reports_from_the_start() -> None:
+    giver, fellow = FakeTokenSource(), FakeTokenSource()
+    nodes = Nodes([giver, fellow])
+    for incarnation, number in [(5, 1), (5, 2), (6, 1)]:
+        report = ServiceReport(model=KIMI.id, phases=("decode",), number=number, accounts=())
+        nodes.reported(giver.address, statistics(services=(report,), incarnation=incarnation))
+
+    assert [(each.incarnation, each.report.number) for each in fellow.heard] == [
+        (5, 1),
+        (5, 2),
+        (6, 1),
+    ]
+
+
+def test_a_node_too_old_to_say_which_life_it_reports_of_is_not_passed_on() -> None:
+    giver, fellow = FakeTokenSource(), FakeTokenSource()
+    report = ServiceReport(model=KIMI.id, phases=("decode",), number=1, accounts=())
+
+    Nodes([giver, fellow]).reported(giver.address, statistics(services=(report,), incarnation=0))
+
+    assert fellow.heard == []
+
+
+def statistics(
+    *,
+    is_draining: bool = False,
+    services: tuple[ServiceReport, ...] = (),
+    incarnation: int = 1,
+) -> NodeStatistics:
     return NodeStatistics(
-        loop_turn_ns=1, num_running=0, num_waiting=0, num_free_pages={}, is_draining=is_draining
+        loop_turn_ns=1,
+        num_running=0,
+        num_waiting=0,
+        num_free_pages={},
+        is_draining=is_draining,
+        services=services,
+        incarnation=incarnation,
     )

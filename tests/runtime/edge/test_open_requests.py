@@ -35,6 +35,16 @@ async def test_closing_cancels_what_is_open_and_admits_no_more() -> None:
 
 
 @pytest.mark.asyncio
+async def test_what_is_spared_ends_by_itself() -> None:
+    requests = OpenRequests(2)
+
+    with requests.admit(is_spared=lambda: True) as spared, requests.admit() as other:
+        requests.close()
+        assert (spared.cancel_called, other.cancel_called) == (False, True)
+    assert requests.statistics() == OpenRequestsStatistics(num_open=0, is_closed=True)
+
+
+@pytest.mark.asyncio
 async def test_a_place_is_free_again_after_an_error() -> None:
     requests = OpenRequests(1)
 

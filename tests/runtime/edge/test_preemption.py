@@ -99,6 +99,38 @@ async def test_a_preempted_sequence_waits_for_full_nodes() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("said", ["", "an"])
+async def test_who_would_rather_not_wait_waits_when_it_is_preempted(said: str) -> None:
+    node = PartNode("node")
+    async with running([node], may_wait=False, max_waiting=3) as flow:
+        opened = await node.sequence(0)
+        if said:
+            opened.say(said)
+        opened.preempt()
+        (await node.sequence(1)).preempt()
+        (await node.sequence(2)).say("swer", STOP)
+
+    assert flow.text == said + "swer"
+    first, *again = [(opened.submit.may_wait, opened.submit.max_waiting) for opened in node.opened]
+    assert first == (False, 3)
+    assert again == [(True, None)] * 2
+
+
+@pytest.mark.asyncio
+async def test_who_would_rather_not_wait_is_refused_by_the_last_node_that_is_asked() -> None:
+    nodes = [
+        PartNode(name, behave=lambda o: then(o, [lambda: o.fail(CapacityExceeded())]))
+        for name in "ab"
+    ]
+    async with running(nodes, may_wait=False) as flow:
+        pass
+
+    assert isinstance(flow.error, CapacityExceeded)
+    submits = [opened.submit for node in nodes for opened in node.opened]
+    assert [submit.may_wait for submit in submits] == [False] * 2
+
+
+@pytest.mark.asyncio
 async def test_what_was_found_cached_at_first_is_what_counts() -> None:
     prefill, decode = pair()
     async with running([prefill, decode]) as flow:
