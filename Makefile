@@ -6,7 +6,7 @@ PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint const
 PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: help run test test-kernels test-pools check lint typecheck format cov accuracy bench bench-peers bench-pools \
+.PHONY: help run test test-kernels test-pools test-ledger test-timing check lint typecheck format cov accuracy bench bench-peers bench-pools \
 	bench-weights bench-gpu build clean
 
 help: ## List the targets
@@ -23,6 +23,12 @@ test-kernels: $(VENV)/.development ## Run the kernels for GPUs in Triton's inter
 
 test-pools: $(VENV)/.development ## Run prefill and decode nodes as processes, kill some, and compare every answer
 	python -m pytest -m cluster
+
+test-ledger: $(VENV)/.development ## Kill edges and nodes under load, and compare the ledger with what clients saw
+	python -m pytest -m ledger
+
+test-timing: $(VENV)/.development ## Measure whether the time of an answer tells one tenant anything of another
+	python -m pytest -m timing
 
 check: lint typecheck ## Check format, lint and types
 
