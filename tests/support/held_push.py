@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
 import anyio
 
 from tenantry_runtime.pool.messages import SERVICE
-from tenantry_runtime.pool.push_frames import Kind
+from tenantry_runtime.pool.push_frames import Kind, PagesBegin, page_frames, read_pusher_frame
 
 PUSH = f"/{SERVICE}/Push"
 
 
+def one_by_one(frame: bytes) -> Iterator[bytes]:
+    """Yield a frame for each of a frame's pages; another frame as it is."""
+    read = read_pusher_frame(frame)
+    if not isinstance(read, PagesBegin) or sum(h.num_bytes for h in read.headers) > len(read.part):
+        yield frame
+        return
+    start = 0
+    for header in read.headers:
+        end = start + header.num_bytes
+        yield from page_frames(read.num_ready, [header], [read.part[start:end]])
+        start = end
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Hold:
-    """Lets frames pass until one of a kind has come so often; holds that one until it is let go."""
+    """Lets frames pass until one of a kind has come so often; holds that one until it is let go.
+
+    Pages pass one by one, however many of them were together.
+    """
 
     kind: Kind
     number: int = 1
@@ -25,13 +41,14 @@ class Hold:
     let_go: anyio.Event = field(default_factory=anyio.Event)
     _seen: int = 0
 
-    async def __call__(self, method: str, frame: bytes) -> list[bytes]:
-        if method == PUSH and frame[0] == self.kind:
-            self._seen += 1
-            if self._seen == self.number:
-                self.is_reached.set()
-                await self.let_go.wait()
-        return [frame]
+    async def __call__(self, method: str, frame: bytes) -> AsyncIterator[bytes]:
+        for each in one_by_one(frame) if method == PUSH else (frame,):
+            if method == PUSH and each[0] == self.kind:
+                self._seen += 1
+                if self._seen == self.number:
+                    self.is_reached.set()
+                    await self.let_go.wait()
+            yield each
 
 
 Spoil = Callable[[random.Random, bytes], list[bytes]]
@@ -71,11 +88,15 @@ class Spoiler:
     def __post_init__(self) -> None:
         self._rng = random.Random(self.seed)
 
-    async def __call__(self, method: str, frame: bytes) -> list[bytes]:
+    async def __call__(self, method: str, frame: bytes) -> AsyncIterator[bytes]:
         if method != PUSH:
-            return [frame]
+            yield frame
+            return
         self.num_handoffs += frame[0] == Kind.OPEN
-        if frame[0] != Kind.PAGES or self._rng.random() >= self.share:
-            return [frame]
-        self.num_spoiled += 1
-        return self.spoil(self._rng, frame)
+        for each in one_by_one(frame):
+            if each[0] != Kind.PAGES or self._rng.random() >= self.share:
+                yield each
+                continue
+            self.num_spoiled += 1
+            for spoiled in self.spoil(self._rng, each):
+                yield spoiled

@@ -5,7 +5,7 @@ It knows no messages: a unary call is a stream of one frame each way, and metada
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -14,12 +14,12 @@ import grpc
 
 from tenantry_runtime.pool.grpc_options import channel_options, server_options
 
-Meddle: TypeAlias = Callable[[str, bytes], Awaitable[list[bytes]]]
+Meddle: TypeAlias = Callable[[str, bytes], AsyncIterator[bytes]]
 """Of a call's method and a frame from its caller: what the node gets instead."""
 
 
-async def honest(_method: str, frame: bytes) -> list[bytes]:
-    return [frame]
+async def honest(_method: str, frame: bytes) -> AsyncIterator[bytes]:
+    yield frame
 
 
 class Meddler:
@@ -65,7 +65,7 @@ class _AnyMethod(grpc.GenericRpcHandler):  # type: ignore[misc]
         try:
             while (frame := await context.read()) is not grpc.aio.EOF:
                 counts[method] = counts.get(method, 0) + 1
-                for each in await self._meddler.meddle(method, frame):
+                async for each in self._meddler.meddle(method, frame):
                     await call.write(each)
             await call.done_writing()
         except (grpc.aio.AioRpcError, grpc.aio.InternalError, grpc.aio.UsageError):
