@@ -7,9 +7,13 @@ credentials is described in `tenantry.credentials`.
 from __future__ import annotations
 
 from ._async_client import AsyncAI
+from ._batch import AsyncBatch, Batch
 from ._client import AI
 from ._mock import MockTransport
 from ._results import (
+    BatchError,
+    BatchResponse,
+    BatchResult,
     Choice,
     Chunk,
     ChunkChoice,
@@ -20,18 +24,23 @@ from ._results import (
     Delta,
     FunctionCall,
     FunctionCallDelta,
+    Logprobs,
     Message,
     Model,
     ModelProperty,
     ModelTask,
     PromptTokensDetails,
+    TokenAlternative,
+    TokenLogprob,
     ToolCall,
     ToolCallDelta,
     Usage,
 )
-from ._stream import AsyncStream, Stream
+from ._stream import AsyncParsedStream, AsyncStream, ParsedStream, Stream
+from ._tools import Tool, ToolResult, run_tools, run_tools_async, tool
 from ._version import __version__
 from .errors import (
+    AnswerCut,
     APIError,
     AuthenticationError,
     CapacityExceeded,
@@ -55,9 +64,16 @@ from .errors import (
 __all__ = [
     "AI",
     "APIError",
+    "AnswerCut",
     "AsyncAI",
+    "AsyncBatch",
+    "AsyncParsedStream",
     "AsyncStream",
     "AuthenticationError",
+    "Batch",
+    "BatchError",
+    "BatchResponse",
+    "BatchResult",
     "CapacityExceeded",
     "Choice",
     "Chunk",
@@ -74,12 +90,14 @@ __all__ = [
     "FunctionCallDelta",
     "InvalidInput",
     "InvalidResponse",
+    "Logprobs",
     "Message",
     "MockTransport",
     "Model",
     "ModelProperty",
     "ModelTask",
     "NotFound",
+    "ParsedStream",
     "PermissionDenied",
     "PromptTokensDetails",
     "QuotaExceeded",
@@ -89,12 +107,19 @@ __all__ = [
     "Stream",
     "StreamTruncated",
     "TenantryError",
+    "TokenAlternative",
+    "TokenLogprob",
     "TooLarge",
+    "Tool",
     "ToolCall",
     "ToolCallDelta",
+    "ToolResult",
     "UnknownModel",
     "Usage",
     "__version__",
+    "run_tools",
+    "run_tools_async",
+    "tool",
 ]
 
 # reprs and tracebacks name the place to import from

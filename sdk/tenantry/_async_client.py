@@ -1,20 +1,20 @@
 """The asynchronous client: a thin loop that sends, waits and tries again; all else does no I/O."""
 
 # `timeout` limits a silence of the server, not the whole call, as a cancel scope would
-# ruff: noqa: ASYNC109
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from types import TracebackType
-from typing import Literal, Self, overload
+from typing import Literal, Self, TypeVar, Unpack, overload
 
 import anyio
 import httpx
 
+from ._batch import AsyncBatch
 from ._mock import configure_for
-from ._request import DEFAULT_TIMEOUT_S, LIMITS, Call, Calls, Inputs
+from ._request import DEFAULT_TIMEOUT_S, LIMITS, Call, Calls, Inputs, RunOptions
 from ._response import (
     answer_error,
     is_expected,
@@ -22,9 +22,11 @@ from ._response import (
     parse_result,
     transport_error,
 )
-from ._results import Completion, Coverage, Model
+from ._results import BatchPoll, BatchTicket, Completion, Coverage, Model
 from ._retry import DEFAULT_MAX_RETRIES, RetryPolicy
-from ._stream import AsyncStream
+from ._stream import AsyncParsedStream, AsyncStream
+
+ParsedT = TypeVar("ParsedT")
 
 
 class AsyncAI:
@@ -73,9 +75,8 @@ class AsyncAI:
         inputs: Inputs,
         *,
         stream: Literal[False] | None = None,
-        session: str | None = None,
-        timeout: float | None = None,
-        extra_headers: Mapping[str, str] | None = None,
+        response_format: None = None,
+        **options: Unpack[RunOptions],
     ) -> Completion: ...
 
     @overload
@@ -84,10 +85,20 @@ class AsyncAI:
         model: str,
         inputs: Inputs,
         *,
+        stream: Literal[False] | None = None,
+        response_format: type[ParsedT],
+        **options: Unpack[RunOptions],
+    ) -> ParsedT: ...
+
+    @overload
+    async def run(
+        self,
+        model: str,
+        inputs: Inputs,
+        *,
         stream: Literal[True],
-        session: str | None = None,
-        timeout: float | None = None,
-        extra_headers: Mapping[str, str] | None = None,
+        response_format: None = None,
+        **options: Unpack[RunOptions],
     ) -> AsyncStream: ...
 
     @overload
@@ -96,10 +107,20 @@ class AsyncAI:
         model: str,
         inputs: Inputs,
         *,
+        stream: Literal[True],
+        response_format: type[ParsedT],
+        **options: Unpack[RunOptions],
+    ) -> AsyncParsedStream[ParsedT]: ...
+
+    @overload
+    async def run(
+        self,
+        model: str,
+        inputs: Inputs,
+        *,
         stream: bool | None,
-        session: str | None = None,
-        timeout: float | None = None,
-        extra_headers: Mapping[str, str] | None = None,
+        response_format: None = None,
+        **options: Unpack[RunOptions],
     ) -> Completion | AsyncStream: ...
 
     async def run(
@@ -108,27 +129,36 @@ class AsyncAI:
         inputs: Inputs,
         *,
         stream: bool | None = None,
-        session: str | None = None,
-        timeout: float | None = None,
-        extra_headers: Mapping[str, str] | None = None,
-    ) -> Completion | AsyncStream:
-        """Ask a model; with `stream=True`, get the answer piece by piece.
-
-        `inputs` holds `prompt` or `messages`, and whatever else the model takes: `max_tokens`,
-        `temperature`, `tools`, ... Requests with the same `session` are sent where the computation
-        of their common beginning is kept. `timeout` replaces the client's, for this call.
-        `inputs["stream"]` works too, but type checkers see the argument alone.
-        """
+        response_format: type[ParsedT] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Completion | ParsedT | AsyncStream:
+        """Ask a model; with `stream=True`, get the answer piece by piece. See `AI.run`."""
         call = self._calls.run(
-            model,
-            inputs,
-            stream=stream,
-            session=session,
-            timeout=timeout,
-            extra_headers=extra_headers,
+            model, inputs, stream=stream, response_format=response_format, **options
         )
         response = await self._send(call)
-        return AsyncStream(response) if call.is_stream else parse_result(response, Completion)
+        if call.is_stream:
+            if response_format is None:
+                return AsyncStream(response)
+            return AsyncParsedStream(response, response_format)
+        completion = parse_result(response, Completion)
+        return completion if response_format is None else completion.parse(response_format)
+
+    async def batch(self, model: str, requests: Sequence[Inputs]) -> AsyncBatch:
+        """Queue requests, each with the inputs of one `run`, to be computed in spare capacity.
+
+        `external_reference` among a request's inputs comes back with its answer.
+        """
+        ticket = parse_result(await self._send(self._calls.submit(model, requests)), BatchTicket)
+        return self.open_batch(model, ticket.request_id)
+
+    def open_batch(self, model: str, request_id: str) -> AsyncBatch:
+        """Take up a batch again that was submitted before; sends nothing."""
+
+        async def poll() -> BatchPoll:
+            return parse_result(await self._send(self._calls.poll(model, request_id)), BatchPoll)
+
+        return AsyncBatch(model, request_id, poll=poll, sleep=self._sleep)
 
     async def models(self) -> list[Model]:
         """List the models on offer."""
@@ -174,7 +204,7 @@ class AsyncAI:
                 error = transport_error(cause, self._calls.config.base_url)
                 error.__cause__ = cause
             wait_s = self._retries.wait_s(error, response, num_retries=num_retries)
-            if wait_s is None:
+            if wait_s is None or call.ends_with(error):
                 raise error
             await self._sleep(wait_s)
             num_retries += 1

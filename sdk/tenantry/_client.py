@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from itertools import count
 from types import TracebackType
-from typing import Literal, Self, overload
+from typing import Literal, Self, TypeVar, Unpack, overload
 
 import httpx
 
+from ._batch import Batch
 from ._mock import configure_for
-from ._request import DEFAULT_TIMEOUT_S, LIMITS, Call, Calls, Inputs
+from ._request import DEFAULT_TIMEOUT_S, LIMITS, Call, Calls, Inputs, RunOptions
 from ._response import (
     answer_error,
     is_expected,
@@ -19,9 +20,11 @@ from ._response import (
     parse_result,
     transport_error,
 )
-from ._results import Completion, Coverage, Model
+from ._results import BatchPoll, BatchTicket, Completion, Coverage, Model
 from ._retry import DEFAULT_MAX_RETRIES, RetryPolicy
-from ._stream import Stream
+from ._stream import ParsedStream, Stream
+
+ParsedT = TypeVar("ParsedT")
 
 
 class AI:
@@ -78,9 +81,8 @@ class AI:
         inputs: Inputs,
         *,
         stream: Literal[False] | None = None,
-        session: str | None = None,
-        timeout: float | None = None,
-        extra_headers: Mapping[str, str] | None = None,
+        response_format: None = None,
+        **options: Unpack[RunOptions],
     ) -> Completion: ...
 
     @overload
@@ -89,10 +91,20 @@ class AI:
         model: str,
         inputs: Inputs,
         *,
+        stream: Literal[False] | None = None,
+        response_format: type[ParsedT],
+        **options: Unpack[RunOptions],
+    ) -> ParsedT: ...
+
+    @overload
+    def run(
+        self,
+        model: str,
+        inputs: Inputs,
+        *,
         stream: Literal[True],
-        session: str | None = None,
-        timeout: float | None = None,
-        extra_headers: Mapping[str, str] | None = None,
+        response_format: None = None,
+        **options: Unpack[RunOptions],
     ) -> Stream: ...
 
     @overload
@@ -101,10 +113,20 @@ class AI:
         model: str,
         inputs: Inputs,
         *,
+        stream: Literal[True],
+        response_format: type[ParsedT],
+        **options: Unpack[RunOptions],
+    ) -> ParsedStream[ParsedT]: ...
+
+    @overload
+    def run(
+        self,
+        model: str,
+        inputs: Inputs,
+        *,
         stream: bool | None,
-        session: str | None = None,
-        timeout: float | None = None,
-        extra_headers: Mapping[str, str] | None = None,
+        response_format: None = None,
+        **options: Unpack[RunOptions],
     ) -> Completion | Stream: ...
 
     def run(
@@ -113,27 +135,51 @@ class AI:
         inputs: Inputs,
         *,
         stream: bool | None = None,
-        session: str | None = None,
-        timeout: float | None = None,
-        extra_headers: Mapping[str, str] | None = None,
-    ) -> Completion | Stream:
+        response_format: type[ParsedT] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Completion | ParsedT | Stream:
         """Ask a model; with `stream=True`, get the answer piece by piece.
 
-        `inputs` holds `prompt` or `messages`, and whatever else the model takes: `max_tokens`,
-        `temperature`, `tools`, ... Requests with the same `session` are sent where the computation
-        of their common beginning is kept. `timeout` replaces the client's, for this call.
+        `inputs` holds `prompt` or `messages`, and whatever else the model takes: `max_completion_tokens`,
+        `temperature`, `tool_choice`, `n`, `logprobs`, ... Among its `tools` may stand functions (see
+        `tool`), among its `messages` what earlier answers and tools returned.
+
+        `response_format` is the type of the answer, such as a msgspec Struct: the model writes JSON
+        of that type, and `run` returns an instance, or raises `AnswerCut` where a limit ended it.
+        `inputs["response_format"]` may name a type too, or be what the server takes; then the
+        `Completion` is returned, which has `parse`.
+
+        `session`: requests that name the same are sent where the computation of their common
+        beginning is kept. `reject_if_busy=True`: fail with `CapacityExceeded` at once, rather than
+        wait in the server's queue. `timeout` replaces the client's, for this call.
         `inputs["stream"]` works too, but type checkers see the argument alone.
         """
         call = self._calls.run(
-            model,
-            inputs,
-            stream=stream,
-            session=session,
-            timeout=timeout,
-            extra_headers=extra_headers,
+            model, inputs, stream=stream, response_format=response_format, **options
         )
         response = self._send(call)
-        return Stream(response) if call.is_stream else parse_result(response, Completion)
+        if call.is_stream:
+            if response_format is None:
+                return Stream(response)
+            return ParsedStream(response, response_format)
+        completion = parse_result(response, Completion)
+        return completion if response_format is None else completion.parse(response_format)
+
+    def batch(self, model: str, requests: Sequence[Inputs]) -> Batch:
+        """Queue requests, each with the inputs of one `run`, to be computed in spare capacity.
+
+        `external_reference` among a request's inputs comes back with its answer.
+        """
+        ticket = parse_result(self._send(self._calls.submit(model, requests)), BatchTicket)
+        return self.open_batch(model, ticket.request_id)
+
+    def open_batch(self, model: str, request_id: str) -> Batch:
+        """Take up a batch again that was submitted before; sends nothing."""
+
+        def poll() -> BatchPoll:
+            return parse_result(self._send(self._calls.poll(model, request_id)), BatchPoll)
+
+        return Batch(model, request_id, poll=poll, sleep=self._sleep)
 
     def models(self) -> list[Model]:
         """List the models on offer."""
@@ -179,7 +225,7 @@ class AI:
                 error = transport_error(cause, self._calls.config.base_url)
                 error.__cause__ = cause
             wait_s = self._retries.wait_s(error, response, num_retries=num_retries)
-            if wait_s is None:
+            if wait_s is None or call.ends_with(error):
                 raise error
             self._sleep(wait_s)
             num_retries += 1

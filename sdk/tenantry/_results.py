@@ -7,9 +7,13 @@ Annotations are real objects here, not strings: msgspec would resolve strings in
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+from .errors import AnswerCut, InvalidResponse, error_class
+
+ParsedT = TypeVar("ParsedT")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +99,28 @@ class Message(Record, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: list[ToolCall] = []
 
 
+class TokenAlternative(Record, frozen=True, kw_only=True):
+    """A token that the model could have chosen, and how probable it was."""
+
+    token: str
+    logprob: float
+    bytes: list[int] = []
+    """The token's UTF-8, of which a character may take several tokens."""
+
+
+class TokenLogprob(TokenAlternative, frozen=True, kw_only=True):
+    """A token that the model chose."""
+
+    top_logprobs: list[TokenAlternative] = []
+    """The most probable tokens in its place, as many as `top_logprobs` asked for."""
+
+
+class Logprobs(Record, frozen=True, kw_only=True):
+    """How probable the answer's tokens were."""
+
+    content: list[TokenLogprob] = []
+
+
 class Choice(Record, frozen=True, kw_only=True):
     """One answer, and why it ended."""
 
@@ -102,7 +128,25 @@ class Choice(Record, frozen=True, kw_only=True):
     message: Message
     finish_reason: str | None = None
     """`stop`, `length` or `tool_calls`."""
-    logprobs: Any = None
+    logprobs: Logprobs | None = None
+
+    def parse(self, type: type[ParsedT]) -> ParsedT:
+        """Read the content as JSON of a type; `AnswerCut` if the answer is not whole."""
+        content = self.message.content or ""
+        if self.finish_reason == "length":
+            error = AnswerCut(
+                f"the answer was cut after {len(content)} characters and is no whole "
+                f"{type.__name__}; allow it more max_completion_tokens"
+            )
+            error.text = content
+            raise error
+        try:
+            return msgspec.json.decode(content, type=type)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidResponse(
+                f"the answer {content[:200]!r} (finish reason {self.finish_reason!r}) is no "
+                f"{type.__name__}: {error}"
+            ) from error
 
 
 class Completion(Record, frozen=True, kw_only=True):
@@ -114,7 +158,17 @@ class Completion(Record, frozen=True, kw_only=True):
     """Unix time in seconds."""
     model: str = ""
     choices: list[Choice]
+    """As many as `n` asked for; `message`, `text` and so on are of the first."""
     usage: Usage = Usage()
+
+    @property
+    def message(self) -> Message:
+        """What goes into the next request's `messages`."""
+        return self.choices[0].message
+
+    def parse(self, type: type[ParsedT]) -> ParsedT:
+        """Read the first answer as JSON of a type; `AnswerCut` if it is not whole."""
+        return self.choices[0].parse(type)
 
     @property
     def text(self) -> str:
@@ -134,6 +188,58 @@ class Completion(Record, frozen=True, kw_only=True):
     @property
     def finish_reason(self) -> str | None:
         return self.choices[0].finish_reason
+
+
+class BatchError(Record, frozen=True, kw_only=True):
+    """Why one request of a batch has no answer."""
+
+    message: str = ""
+    code: int | None = None
+
+
+class BatchResponse(Record, frozen=True, kw_only=True):
+    """What came of one request of a batch."""
+
+    id: int
+    """Its place in the batch, from 0."""
+    external_reference: str | None = None
+    """What the request called itself."""
+    success: bool = False
+    result: Completion | None = None
+    errors: list[BatchError] = []
+
+    @property
+    def completion(self) -> Completion:
+        """The answer; raises the request's error if there is none."""
+        if self.result is not None and self.success:
+            return self.result
+        code = next((each.code for each in self.errors if each.code is not None), None)
+        said = "; ".join(each.message for each in self.errors) or "it failed"
+        raise error_class(None, code)(f"request {self.id} of the batch: {said}", code=code)
+
+
+class BatchResult(Record, frozen=True, kw_only=True):
+    """What came of a batch, in the order of its requests."""
+
+    responses: list[BatchResponse]
+    usage: Usage = Usage()
+    """Of all requests together."""
+
+
+class BatchTicket(Record, frozen=True, kw_only=True):
+    """What the server says when it has queued a batch."""
+
+    request_id: str
+    status: str = "queued"
+    model: str = ""
+
+
+class BatchPoll(Record, frozen=True, kw_only=True):
+    """What the server says of a batch: where it stands, or what came of it."""
+
+    status: str = ""
+    responses: list[BatchResponse] | None = None
+    usage: Usage = Usage()
 
 
 class FunctionCallDelta(Record, frozen=True, kw_only=True):
@@ -169,7 +275,8 @@ class ChunkChoice(Record, frozen=True, kw_only=True):
     index: int = 0
     delta: Delta = Delta()
     finish_reason: str | None = None
-    logprobs: Any = None
+    logprobs: Logprobs | None = None
+    """Of the tokens that this chunk brings."""
 
 
 class Chunk(Record, frozen=True, kw_only=True):

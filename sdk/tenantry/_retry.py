@@ -6,6 +6,7 @@ long waits.
 | no connection, or lost before an answer | yes |
 | 408, 409, 429, 500 and above | yes |
 | 429 because a quota is used up | no: a moment changes nothing |
+| no room, where the caller had asked to be told of it | no |
 | any answer that asks for a wait of more than a minute | no: the error says how long, and at once |
 | silence for longer than `timeout` | no: the caller's limit is a limit, and the work may go on |
 | anything else, or a stream that had begun | no |

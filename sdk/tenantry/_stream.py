@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import httpx
 
+from ._accumulator import Accumulator
 from ._response import ErrorEntry, make_error, parse_record, read_envelope, request_id
-from ._results import Chunk, Usage
+from ._results import Chunk, Completion, Usage
 from ._sse import ServerSentEvent, SSEDecoder
 from .errors import InvalidResponse, RequestTimeout, StreamTruncated, TenantryError
+
+ParsedT = TypeVar("ParsedT")
 
 
 class StreamParser:
@@ -24,6 +27,8 @@ class StreamParser:
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
         self.is_over = False
+        self.is_whole = False
+        self.answer = Accumulator()
         self._request_id = request_id
         self._events = SSEDecoder()
         self._ready: deque[Chunk] = deque()
@@ -73,6 +78,14 @@ class StreamParser:
         typed.__cause__ = error
         self.fail(typed)
 
+    def completion(self) -> Completion:
+        """Return the answer, which has come to its end."""
+        if not self.is_whole:
+            raise StreamTruncated(
+                "the stream was closed before the answer was whole", request_id=self._request_id
+            )
+        return self.answer.completion()
+
     def close(self) -> None:
         """End the stream where it is: the caller wants no more of it."""
         self.is_over = True
@@ -90,7 +103,7 @@ class StreamParser:
 
     def _take(self, event: ServerSentEvent) -> None:
         if event.data == b"[DONE]":
-            self.is_over = True
+            self.is_over = self.is_whole = True
             return
         # the search spares nearly every chunk a second decoding
         if event.name == "error" or b'"error' in event.data:
@@ -104,6 +117,7 @@ class StreamParser:
         chunk = parse_record(event.data, Chunk, request_id=self._request_id)
         self.usage = chunk.usage or self.usage
         self.finish_reason = chunk.finish_reason or self.finish_reason
+        self.answer.add(chunk)
         self._ready.append(chunk)
 
 
@@ -147,6 +161,12 @@ class Stream:
             self._receive()
         return chunk
 
+    def completion(self) -> Completion:
+        """Read what is left, and return the whole answer, as if it had not been streamed."""
+        for _ in self:
+            pass
+        return self._parser.completion()
+
     def _receive(self) -> None:
         try:
             received = next(self._bytes, None)
@@ -174,6 +194,24 @@ class Stream:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class ParsedStream(Stream, Generic[ParsedT]):
+    """A stream whose answer is JSON of a type.
+
+    with ai.run(model, inputs, response_format=City, stream=True) as stream:
+        for chunk in stream:
+            print(chunk.text, end="", flush=True)
+        city = stream.parsed()
+    """
+
+    def __init__(self, response: httpx.Response, type: type[ParsedT]) -> None:
+        super().__init__(response)
+        self._type = type
+
+    def parsed(self) -> ParsedT:
+        """Read what is left, and return what the whole answer says."""
+        return self.completion().parse(self._type)
 
 
 class AsyncStream:
@@ -217,6 +255,12 @@ class AsyncStream:
             await self._receive()
         return chunk
 
+    async def completion(self) -> Completion:
+        """Read what is left, and return the whole answer, as if it had not been streamed."""
+        async for _ in self:
+            pass
+        return self._parser.completion()
+
     async def _receive(self) -> None:
         try:
             received = await anext(self._bytes, None)
@@ -244,3 +288,21 @@ class AsyncStream:
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+
+class AsyncParsedStream(AsyncStream, Generic[ParsedT]):
+    """A stream whose answer is JSON of a type.
+
+    async with await ai.run(model, inputs, response_format=City, stream=True) as stream:
+        async for chunk in stream:
+            print(chunk.text, end="", flush=True)
+        city = await stream.parsed()
+    """
+
+    def __init__(self, response: httpx.Response, type: type[ParsedT]) -> None:
+        super().__init__(response)
+        self._type = type
+
+    async def parsed(self) -> ParsedT:
+        """Read what is left, and return what the whole answer says."""
+        return (await self.completion()).parse(self._type)

@@ -5,7 +5,8 @@ TenantryError                    carries `status`, `code`, `request_id` and `ret
 ├── ConnectionFailed             no connection, or it was lost before an answer
 ├── RequestTimeout               the server gave up (408), or was silent for longer than `timeout`
 ├── StreamTruncated              a stream ended with neither `[DONE]` nor an error
-├── InvalidResponse              an answer that is not of this API
+├── InvalidResponse              an answer that is not of this API, or not of the type asked for
+├── AnswerCut                    a limit of tokens ended an answer that had to be whole
 └── APIError                     the request was refused, or the server failed at it
     ├── InvalidInput             a field is missing, unknown, mistyped or out of range
     ├── UnknownModel             no such model; the message names near matches
@@ -86,7 +87,14 @@ class StreamTruncated(TenantryError, ConnectionError):
 
 
 class InvalidResponse(TenantryError):
-    """The server answered with something that is not of this API."""
+    """The server answered with something that is not of this API, or not of the type asked for."""
+
+
+class AnswerCut(TenantryError, ValueError):
+    """A limit of tokens ended an answer that is worth nothing unless it is whole."""
+
+    text: str = ""
+    """What there is of the answer."""
 
 
 class APIError(TenantryError):

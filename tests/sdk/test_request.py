@@ -163,3 +163,13 @@ def test_a_timeout_that_is_none_is_refused(recorder: Recorder, timeout: float) -
 def test_inputs_that_are_not_json_are_the_callers_mistake(recorder: Recorder) -> None:
     with pytest.raises(TypeError):
         an_ai(recorder).run("kimi-k2.6", {"prompt": object()})
+
+
+def test_rejecting_if_busy_is_an_option_beside_others(recorder: Recorder) -> None:
+    ai = an_ai(recorder)
+    ai.run("kimi-k2.6", {"prompt": "Hi"}, reject_if_busy=True)
+    assert recorder.body["options"] == {"rejectIfBusy": True}
+    ai.run("kimi-k2.6", {"prompt": "Hi", "options": {"a": 1}}, reject_if_busy=True)
+    assert recorder.body["options"] == {"a": 1, "rejectIfBusy": True}
+    ai.run("kimi-k2.6", {"prompt": "Hi"})
+    assert "options" not in recorder.body

@@ -167,3 +167,15 @@ def test_a_report_of_coverage_says_what_is_not_checked() -> None:
     report = read({"all_checked": False, "nodes_without_answer": 0, "ops": [op]}, Coverage)
     assert [(covered.op, covered.checked) for covered in report.ops] == [("read", False)]
     assert report.all_checked is False
+
+
+def test_log_probabilities_have_types_and_keys() -> None:
+    value = a_completion("4")
+    entry = {"token": "4", "logprob": -0.25, "bytes": [52]}
+    other = {"token": "x", "logprob": -3.0, "bytes": None}
+    value["choices"][0]["logprobs"] = {"content": [{**entry, "top_logprobs": [entry, other]}]}
+    logprobs = read(value, Completion).choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.content[0].logprob == -0.25
+    assert [each.bytes for each in logprobs.content[0].top_logprobs] == [[52], []]
+    assert logprobs["content"][0]["token"] == "4"

@@ -90,6 +90,13 @@ async def test_a_stream_that_did_not_begin_is_tried_again(kind: Kind) -> None:
     assert len(caller.waits_s) == 1
 
 
+async def test_who_rejects_waiting_is_told_at_once_of_a_full_queue(kind: Kind) -> None:
+    caller = a_caller(kind, in_turn(an_error(429, 3040, retry_after="1")))
+    with pytest.raises(tenantry.CapacityExceeded):
+        await caller.run("kimi-k2.6", PROMPT, reject_if_busy=True)
+    assert caller.waits_s == []
+
+
 async def test_no_retries_means_none(kind: Kind) -> None:
     caller = a_caller(kind, in_turn(an_error(503)), max_retries=0)
     with pytest.raises(tenantry.ServerError):
