@@ -70,6 +70,16 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """None: as many as the context has room for."""
     stop: tuple[str, ...] = ()
     """Strings that end the answer and are not part of it; the edge looks for them, in content only."""
+    frequency_penalty: float = 0.0
+    """Subtracted from a token's logit once for each time that the answer has it."""
+    presence_penalty: float = 0.0
+    """Subtracted once if the answer has the token."""
+    repetition_penalty: float = 1.0
+    """Divides a positive logit, multiplies a negative one, of tokens that prompt or answer have."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Added to the logits of tokens, by id."""
+    top_logprobs: int | None = None
+    """How many alternatives to tell the log probability of, beside the token's own; None: tell none."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +120,30 @@ class RenderOptions(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
 
 
+class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the model may call functions, and which."""
+
+    mode: Literal["auto", "none", "required"] = "auto"
+    name: str | None = None
+    """The only one that it may call; with `required`."""
+
+
+class TextFormat(msgspec.Struct, frozen=True, tag="text"):
+    """Content is any text."""
+
+
+class JsonFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json"):
+    """Content is one JSON value."""
+
+    schema: dict[str, Any] | None = None
+    """That it fits; None: any object."""
+    name: str = ""
+    strict: bool = True
+
+
+ResponseFormat: TypeAlias = TextFormat | JsonFormat
+
+
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request for text, whatever the dialect."""
 
@@ -124,6 +158,14 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     include_usage: bool = True
     session: str | None = None
+    tool_choice: ToolChoice = ToolChoice()
+    parallel_tool_calls: bool = True
+    """False: one call at most."""
+    response_format: ResponseFormat = TextFormat()
+    num_choices: int = 1
+    """Answers, independent of each other."""
+    echo: bool = False
+    """The answer's text begins with the prompt's."""
     may_wait: bool = True
     """False: an answer that has to wait for its turn is none (`options.rejectIfBusy`)."""
 
@@ -168,6 +210,28 @@ class ToolCallArguments(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """One token, and how likely it was."""
+
+    token_id: int
+    logprob: float
+    """Natural logarithm of its probability."""
+
+
+class ChosenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """The token that was drawn, and the likeliest beside it."""
+
+    chosen: TokenLogprob
+    top: tuple[TokenLogprob, ...] = ()
+    """The likeliest first; the one that was drawn may be among them."""
+
+
+class LogprobsDelta(msgspec.Struct, frozen=True, tag=True):
+    """How likely the next tokens were, those of reasoning and of tool calls too."""
+
+    entries: tuple[ChosenLogprob, ...]
+
+
 class Finish(msgspec.Struct, frozen=True, tag=True):
     """The answer is whole; nothing follows."""
 
@@ -178,5 +242,5 @@ class Finish(msgspec.Struct, frozen=True, tag=True):
 OutputEvent: TypeAlias = ReasoningDelta | ContentDelta | ToolCallStart | ToolCallArguments
 """What the output machine makes of token ids."""
 
-Event: TypeAlias = OutputEvent | Finish
+Event: TypeAlias = OutputEvent | LogprobsDelta | Finish
 """What a dialect prints."""

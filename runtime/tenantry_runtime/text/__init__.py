@@ -1,6 +1,8 @@
 """Tokenizers, chat templates and the output machine: everything between messages and token ids."""
 
+from .constraints import Constraints
 from .family import FamilyName, SamplingDefaults
+from .grammar import Wanted
 from .load import load_text
 from .machine import OutputMachine
 from .model import TextModel
@@ -10,6 +12,7 @@ from .stop import StopStrings
 from .targets import training_ids
 
 __all__ = [
+    "Constraints",
     "Control",
     "FamilyName",
     "OutputMachine",
@@ -20,6 +23,7 @@ __all__ = [
     "StopStrings",
     "Text",
     "TextModel",
+    "Wanted",
     "load_text",
     "template_digest",
     "tokenizer_digest",

@@ -31,8 +31,8 @@ class Family:
     terminals: Mapping[str, Terminal]
     """By control string. A vocabulary may lack some of them."""
     rules: Rules
-    calls: Callable[[Sequence[Tool], Callable[[], str]], CallWriter]
-    """Make a writer from the tools on offer and a source of call ids."""
+    calls: Callable[[Sequence[Tool], Sequence[Message], Callable[[], str]], CallWriter]
+    """Make a writer from the tools on offer, the conversation so far and a source of call ids."""
     stop: tuple[str, ...]
     """Control strings that end a turn, whatever the checkpoint's files say."""
     after_answer: str

@@ -135,7 +135,8 @@ GLM = Family(
         "</arg_value>": _T.VALUE_CLOSE,
     },
     rules=RULES,
-    calls=GlmCallWriter,
+    # ids that no two calls share, in this conversation or another
+    calls=lambda tools, _messages, new_id: GlmCallWriter(tools, new_id),
     stop=("<|endoftext|>", "<|user|>", "<|observation|>"),
     after_answer="<|user|>",
     after_calls="<|observation|>",

@@ -98,7 +98,7 @@ KIMI = Family(
     },
     rules=RULES,
     # ids come from the model's own text
-    calls=lambda tools, _new_id: KimiCallWriter(tools),
+    calls=lambda tools, messages, _new_id: KimiCallWriter(tools, messages),
     stop=("<|im_end|>", "[EOS]"),
     after_answer="<|im_end|>",
     after_calls="<|im_end|>",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 
-from tenantry_runtime.core import OutputEvent, Tool, ToolCallArguments, ToolCallStart
+import msgspec
+
+from tenantry_runtime.core import Message, OutputEvent, Tool, ToolCallArguments, ToolCallStart
 
 from .output import Action, CallWriter
 from .prompt import OutputState
@@ -21,18 +22,20 @@ _BARE_NUMBER = re.compile(r"[0-9]{1,9}")
 class KimiCallWriter(CallWriter):
     """Streams arguments as they come.
 
-    The model's ids count over the whole conversation, so they are kept; one that an earlier call of
-    this answer has is counted on. A call whose id is a bare number is held back until its arguments
-    tell which tool is meant.
+    The model's ids count over the whole conversation, so they are kept; one that an earlier call has,
+    of this answer or of a message before it, is counted on. A call whose id is a bare number is held
+    back until its arguments tell which tool is meant.
     """
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
+    def __init__(self, tools: Sequence[Tool], messages: Sequence[Message] = ()) -> None:
         self._tools = tools
+        # what the client calls them; the prompt has the same calls by their number
+        self._earlier = {call.id for message in messages for call in message.tool_calls}
         self._head = ""
         self._arguments = ""
         self._index: int | None = None
         self._num_started = 0
-        self._used: set[int] = set()
+        self._used = set(range(sum(len(message.tool_calls) for message in messages)))
 
     def act(self, action: Action) -> list[OutputEvent]:
         match action:
@@ -64,6 +67,8 @@ class KimiCallWriter(CallWriter):
         _, number = self._parsed()
         if number is None or number in self._used:
             number = max(self._used, default=-1) + 1
+        while f"{PREFIX}{name}:{number}" in self._earlier:
+            number += 1
         self._used.add(number)
         self._index = self._num_started
         self._num_started += 1
@@ -79,11 +84,13 @@ class KimiCallWriter(CallWriter):
             unsaid = self._arguments
         else:
             unsaid = ""
-        if not self._arguments.strip():
+        is_empty = not self._arguments.strip()
+        if is_empty:
             unsaid = "{}"
         if unsaid and self._index is not None:
             events.append(ToolCallArguments(self._index, unsaid))
-        self.num_complete += 1
+        if is_empty or _parse_object(self._arguments) is not None:
+            self.num_complete += 1
         self._index = None
         return events
 
@@ -118,8 +125,8 @@ def _could_take(tool: Tool, arguments: Mapping[str, object]) -> bool:
 
 
 def _parse_object(text: str) -> dict[str, object] | None:
+    # as strict as the edge is when the call comes back: no NaN, no number beyond a double
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        return msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.DecodeError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None

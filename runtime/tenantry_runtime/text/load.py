@@ -23,6 +23,8 @@ from .tokenizer import Tokenizer
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
 
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token")
+
 FAMILIES: Mapping[str, Family] = {
     "kimi_k2": KIMI,
     "kimi_k25": KIMI,
@@ -79,7 +81,21 @@ def _load_tokenizer(family: Family, directory: Path) -> Tokenizer:
 
 def _load_template(directory: Path) -> ChatTemplate:
     source, path = read_template(directory)
-    return ChatTemplate(source, file=str(path))
+    return ChatTemplate(source, file=str(path), special_tokens=_special_tokens(directory))
+
+
+def _special_tokens(directory: Path) -> dict[str, str]:
+    """Return the special tokens that templates know by name, as the tokenizer's configuration has them."""
+    path = directory / TOKENIZER_CONFIG_FILE
+    config = read_object(path) if path.exists() else {}
+    found: dict[str, str] = {}
+    for name in SPECIAL_TOKENS:
+        token = config.get(name)
+        # older files describe a token rather than just write it
+        content = token.get("content") if isinstance(token, dict) else token
+        if isinstance(content, str):
+            found[name] = content
+    return found
 
 
 def _levels(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -51,7 +51,7 @@ class OutputMachine:
 
     @property
     def num_tool_calls(self) -> int:
-        """Complete calls so far: those with a smaller `index` than this."""
+        """Complete calls so far: closed, with an object as their arguments."""
         return self._calls.num_complete
 
     def feed(self, ids: Sequence[int]) -> list[OutputEvent]:

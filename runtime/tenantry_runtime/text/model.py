@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tenantry_runtime.core import Message, RenderOptions, Tool
@@ -49,6 +49,11 @@ class TextModel:
         """One more than the largest token id; logits at and past it mean nothing."""
         return self.tokenizer.vocab_size
 
+    @property
+    def control_ids(self) -> Mapping[str, int]:
+        """Ids of control strings."""
+        return self.tokenizer.controls.ids
+
     def render(
         self,
         messages: Sequence[Message],
@@ -89,15 +94,24 @@ class TextModel:
         """Count the tokens of ordinary text on its own."""
         return len(self.tokenizer.encode(text))
 
-    def machine(self, initial: OutputState, tools: Sequence[Tool]) -> OutputMachine:
-        """Make the machine that reads one answer to a prompt that ended in `initial`."""
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return a token's text in UTF-8, which may be a part of a character."""
+        return self.tokenizer.token_bytes(token_id)
+
+    def machine(
+        self, initial: OutputState, tools: Sequence[Tool], messages: Sequence[Message] = ()
+    ) -> OutputMachine:
+        """Make the machine that reads one answer to a prompt that ended in `initial`.
+
+        No call of the answer gets an id that one in `messages` has.
+        """
         return OutputMachine(
             initial=initial,
             rules=self._family.rules,
             terminals=self._terminals,
             controls=self.tokenizer.controls,
             token_bytes=self.tokenizer.token_bytes,
-            calls=self._family.calls(tools, self._new_call_id),
+            calls=self._family.calls(tools, messages, self._new_call_id),
         )
 
     def turn_end(self, message: Message) -> Control:

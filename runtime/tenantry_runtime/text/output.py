@@ -63,11 +63,12 @@ Rules: TypeAlias = Mapping[tuple[OutputState, Terminal], Rule]
 class CallWriter(ABC):
     """Turns the inside of tool calls into events. One per answer.
 
-    Calls get indices from 0 in order. A call is complete when something follows it or when it was
-    closed, so only the last one can be incomplete.
+    Calls get indices from 0 in order. A call is closed when something follows it, so that only the
+    last one can be open.
     """
 
     num_complete = 0
+    """Calls that are closed, with the JSON text of an object as their arguments."""
 
     @abstractmethod
     def act(self, action: Action) -> list[OutputEvent]:

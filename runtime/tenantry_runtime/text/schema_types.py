@@ -20,6 +20,15 @@ def argument_types(parameters: Mapping[str, Any], name: str) -> frozenset[str]:
     return _types(schema, parameters, 0)
 
 
+def resolved(schema: object, root: Mapping[str, Any]) -> object:
+    """Follow a schema's references within `root`; None where they lead nowhere."""
+    for _ in range(MAX_DEPTH):
+        if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
+            return schema
+        schema = _pointed_at(schema["$ref"], root)
+    return None
+
+
 def type_of(value: object) -> str:
     """Name the JSON type of a parsed value."""
     match value:
@@ -40,7 +49,7 @@ def type_of(value: object) -> str:
 
 
 def _argument_schema(schema: object, name: str, root: Mapping[str, Any], depth: int) -> object:
-    schema = _resolved(schema, root)
+    schema = resolved(schema, root)
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return None
     properties = schema.get("properties")
@@ -55,7 +64,7 @@ def _argument_schema(schema: object, name: str, root: Mapping[str, Any], depth: 
 
 
 def _types(schema: object, root: Mapping[str, Any], depth: int) -> frozenset[str]:
-    schema = _resolved(schema, root)
+    schema = resolved(schema, root)
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return frozenset()
     said: list[frozenset[str]] = []
@@ -85,14 +94,6 @@ def _intersection(said: Sequence[frozenset[str]]) -> frozenset[str]:
         widened = types | {"integer"} if "number" in types else types
         allowed = allowed & widened or allowed
     return frozenset() if allowed == JSON_TYPES else allowed
-
-
-def _resolved(schema: object, root: Mapping[str, Any]) -> object:
-    for _ in range(MAX_DEPTH):
-        if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
-            return schema
-        schema = _pointed_at(schema["$ref"], root)
-    return None
 
 
 def _pointed_at(reference: str, root: Mapping[str, Any]) -> object:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.text import WEATHER, a_tool, answer_to, ids_of
+from support.text import WEATHER, a_call, a_tool, answer_to, assistant, ids_of, user
 from tenantry_runtime.core import (
     ContentDelta,
     FinishReason,
@@ -74,6 +74,40 @@ def test_a_repeated_id_is_counted_on(kimi: TextModel) -> None:
     scripted = SECTION + call("functions.f:7", "{}") * 2 + call("functions.g", "{}") + END
     ids = [start.id for start in answer_to(kimi, scripted).starts]
     assert ids == ["functions.f:7", "functions.f:8", "functions.g:9"]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "said", "expected"),
+    [
+        # the model counts on where the prompt, which counts the conversation's calls, ended
+        (["functions.f:0"], "functions.f:1", "functions.f:1"),
+        (["functions.f:0"], "functions.f:0", "functions.f:1"),
+        (["call_a", "call_b"], "functions.f:0", "functions.f:2"),
+        (["functions.f:5"], "functions.f:5", "functions.f:6"),
+        (["functions.f:1"], "f", "functions.f:2"),
+        (["functions.f:1", "functions.f:2"], "functions.f:2", "functions.f:3"),
+        (["functions.f:1234567890"], "functions.f:1234567890", "functions.f:1234567890:1"),
+    ],
+)
+def test_an_id_of_an_earlier_turn_is_not_used_again(
+    kimi: TextModel, earlier: list[str], said: str, expected: str
+) -> None:
+    calling = assistant("", None, *(a_call("f", "{}", call_id) for call_id in earlier))
+    machine = kimi.machine(OutputState.CONTENT, (), [user("go"), calling])
+    events = machine.feed(ids_of(kimi, SECTION + call(said, "{}") + END))
+    assert [e.id for e in events if isinstance(e, ToolCallStart)] == [expected]
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"a": ', "[1]", "null", '{"a": 1}}', "Paris", '{"a": NaN}', "[" * 9999]
+)
+def test_a_closed_call_whose_arguments_are_no_object_does_not_count(
+    kimi: TextModel, arguments: str
+) -> None:
+    answer = answer_to(kimi, SECTION + call("f:0", arguments) + call("f:1", "{}") + END)
+    # what has been streamed stays as it is
+    assert [answer.arguments(0), answer.arguments(1)] == [arguments, "{}"]
+    assert answer.num_tool_calls == 1
 
 
 def test_arguments_are_streamed_as_they_come(kimi: TextModel) -> None:

@@ -11,7 +11,7 @@ import pytest
 from support.text import GLM_NANO, KIMI_NANO, user, written
 from tenantry_runtime.core import RenderOptions
 from tenantry_runtime.errors import CheckpointError
-from tenantry_runtime.text import SamplingDefaults, TextModel, load_text
+from tenantry_runtime.text import Control, SamplingDefaults, Text, TextModel, load_text
 from tenantry_runtime.text.load import random_call_id
 
 SMALL_FILES = [
@@ -150,6 +150,23 @@ def test_a_tokenizer_without_the_token_that_ends_turns_is_refused(tmp_path: Path
 
     edit(tmp_path / "tokenizer_config.json", rename)
     assert "lacks the added token '<|im_end|>'" in str(refused(tmp_path))
+
+
+@pytest.mark.parametrize("described", ["[EOS]", {"content": "[EOS]", "lstrip": False}])
+def test_a_template_knows_the_special_tokens_of_the_configuration(
+    tmp_path: Path, described: object
+) -> None:
+    for name in SMALL_FILES:
+        if (KIMI_NANO / name).exists():
+            shutil.copy(KIMI_NANO / name, tmp_path)
+    edit(tmp_path / "tokenizer_config.json", lambda c: c.update(eos_token=described))
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}{{ eos_token }}")
+    kimi = load_text(tmp_path)
+
+    prompt = kimi.render([user("[EOS]")], (), RenderOptions())
+
+    # the template's is a control token, the user's is text
+    assert prompt.parts == (Text("[EOS]"), Control(kimi.tokenizer.controls.ids["[EOS]"]))
 
 
 def test_call_ids_differ_by_default() -> None:

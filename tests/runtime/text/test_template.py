@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,31 @@ def test_an_unusable_template_is_refused_when_loaded(source: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         a_template(source)
     assert caught.value.file == "x/chat_template.jinja"
+
+
+def test_a_block_that_marks_what_to_train_on_is_its_content() -> None:
+    source = "a{% generation %}b{{ c }}{% if c %}d{% endif %}{% endgeneration %}\n"
+    rendered = a_template(source).render({"c": "c"})
+    # its declared types are narrower than what it takes
+    theirs: Any = render_jinja_template
+    assert [rendered] == theirs(conversations=[[]], chat_template=source, c="c")[0]
+    assert rendered == "abcd"
+
+
+def test_special_tokens_have_their_names_and_become_control_strings() -> None:
+    template = ChatTemplate(
+        "{{ bos_token }}{{ eos_token is defined }}",
+        file="x",
+        special_tokens={"bos_token": "[BOS]"},
+    )
+    assert template.render({}) == "[BOS]False"
+
+
+def test_a_template_may_ask_for_the_date() -> None:
+    template = ChatTemplate(
+        "{{ strftime_now('%d %b %Y') }}", file="x", now=lambda: datetime(2026, 4, 1)
+    )
+    assert template.render({}) == "01 Apr 2026"
 
 
 @pytest.mark.parametrize("directory", [KIMI_NANO, GLM_NANO])
