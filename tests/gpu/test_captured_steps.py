@@ -21,6 +21,15 @@ EVERY_MODEL = pytest.mark.parametrize(
     ("family", "cache"), [("kimi", "bf16"), ("kimi", "fp8"), ("glm", "bf16"), ("glm", "fp8")]
 )
 DRAWN = Sampling(seed=5, temperature=0.8, top_p=0.9)
+ADJUSTED = Sampling(
+    seed=5,
+    temperature=0.8,
+    repetition_penalty=1.2,
+    frequency_penalty=0.3,
+    logit_bias=((3, 1.0),),
+    top_logprobs=20,
+)
+EVERY_SAMPLING = pytest.mark.parametrize("sampling", [DRAWN, ADJUSTED], ids=["drawn", "adjusted"])
 
 
 @contextmanager
@@ -32,22 +41,27 @@ def nobody_waits() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def a_bench(family: Family, cache: CacheName, *, has_graphs: bool = True) -> Bench:
+def a_bench(
+    family: Family, cache: CacheName, *, has_graphs: bool = True, sampling: Sampling = DRAWN
+) -> Bench:
     """Return three sequences with prompts in their pages."""
     bench = Bench.build(
         family, cache, on_gpu=True, device="cuda", deterministic=True, has_graphs=has_graphs
     )
-    bench.add(3, 3, DRAWN)
+    bench.add(3, 3, sampling)
     bench.step([some_tokens(62, 1), some_tokens(130, 2), some_tokens(10, 3)])
     return bench
 
 
 @EVERY_MODEL
-def test_replays_give_the_bits_of_launching_op_by_op(family: Family, cache: CacheName) -> None:
+@EVERY_SAMPLING
+def test_replays_give_the_bits_of_launching_op_by_op(
+    family: Family, cache: CacheName, sampling: Sampling
+) -> None:
     answers: list[list[StepResult]] = []
     memory = []
     for has_graphs in (False, True):
-        bench = a_bench(family, cache, has_graphs=has_graphs)
+        bench = a_bench(family, cache, has_graphs=has_graphs, sampling=sampling)
         # of two buckets, the first twice
         steps = ([[1], [2], [3]], [[4], None, [6]], [[7], [8], [9]])
         answers.append([bench.step(tokens) for tokens in steps])
@@ -58,10 +72,11 @@ def test_replays_give_the_bits_of_launching_op_by_op(family: Family, cache: Cach
 
 
 @EVERY_MODEL
+@EVERY_SAMPLING
 def test_a_launched_step_waits_for_nothing_and_keeps_no_memory(
-    family: Family, cache: CacheName
+    family: Family, cache: CacheName, sampling: Sampling
 ) -> None:
-    bench = a_bench(family, cache)
+    bench = a_bench(family, cache, sampling=sampling)
     for tokens in ([[1], [2], [3]], [[4], [5], [6]]):
         bench.step(tokens)
     before = torch.cuda.memory_allocated()

@@ -32,11 +32,13 @@ from tenantry_runtime.models.graph_step import can_be_captured
 from tenantry_runtime.pool.handoff import adopt
 from tenantry_runtime.pool.page_port import PagePort
 
+from .background import Layers
 from .config import DEFAULT_CACHE_BYTES, DtypeName, ModelSource, NodeConfig
 from .coverage import Coverage, find_coverage
 from .device_runner import DeviceRunner
 from .exchange import ServiceExchange
 from .fairness import VirtualCounters
+from .guide import Guides
 from .incidents import IncidentLog
 from .lane import Lane
 from .loop import EngineLoop
@@ -192,7 +194,7 @@ def _lane(
     }
     prefixes = parts.prefixes(pool=pool, owners=owners)
     is_whole = len(members) == len(_PHASES)
-    policy = VirtualCounters()
+    policy = Layers(VirtualCounters(), VirtualCounters())
     scheduler = Scheduler(
         pool=pool,
         prefixes=prefixes,
@@ -218,6 +220,7 @@ def _lane(
         upkeep=Upkeep(pool=pool, prefixes=prefixes, tracker=tracker),
         exchange=ServiceExchange(policy, model=source.id, phases=model.phases),
         vocab_size=model.decoder.config.vocab_size,
+        guides=Guides(Path(source.directory)),
     )
 
 

@@ -20,12 +20,26 @@ def gives_way(live: Iterable[Sequence], newcomer: Sequence) -> Sequence | None:
     """
     if newcomer.submit.part == "decode":
         return None
-    waiting = [sequence for sequence in live if _may_be_refused(sequence)]
+    waiting = [
+        sequence
+        for sequence in live
+        if sequence.is_background == newcomer.is_background and _may_be_refused(sequence)
+    ]
     counts = Counter(sequence.tenant for sequence in waiting)
     own = (counts[newcomer.tenant] + 1) / newcomer.submit.share.weight
     load = {s.tenant: counts[s.tenant] / s.submit.share.weight for s in waiting}
     crowding = [sequence for sequence in waiting if load[sequence.tenant] > own]
     return max(crowding, key=lambda s: (load[s.tenant], s.arrival), default=None)
+
+
+def is_full(
+    live: Iterable[Sequence], newcomer: Sequence, num_waiting: int, max_waiting: int
+) -> bool:
+    """Say whether the queue has no room for a newcomer. Who is in the background takes none from others."""
+    if num_waiting < max_waiting or newcomer.is_background:
+        return num_waiting >= max_waiting
+    num_others = sum(isinstance(s.state, Waiting) and not s.is_background for s in live)
+    return num_others >= max_waiting
 
 
 def _may_be_refused(sequence: Sequence) -> bool:

@@ -38,15 +38,23 @@ from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.models.batch import ForwardBatch
 from tenantry_runtime.models.graph_step import GraphSteps
 
+from .constraints import MaskFinder, Masks
 from .device_sampler import (
+    AdjustedRow,
+    SamplingForm,
     SamplingKind,
+    adjusted_on_device,
     kind_for,
     sample_on_device,
     sampling_shapes,
+    write_adjusted,
     write_sampling,
 )
+from .logprobs import likelihoods, num_words, packed, unpacked
+from .masks import mask_shapes, masked, num_mask_words, write_masks
+from .penalties import table_of
 from .plan import Entry, StepPlan, StepResult
-from .runner import CacheT, Decoder, sampling_of
+from .runner import CacheT, Decoder, logprobs_of, sampling_of
 from .sequence import pages_for
 
 # of rows: padding at most doubles a step, and beyond 16 costs less than half of one
@@ -54,6 +62,8 @@ _ROW_BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 # of page-table columns, 4k to 1M tokens: kernels read no further than a sequence's length, so that a
 # wide table costs the programs that find nothing to do
 _COLUMN_BUCKETS = (64, 256, 1024, 4096, 16384)
+# of tokens that a row's penalties and biases are about: distinct ones, of long prompts too
+_ADJUSTED_BUCKETS = (64, 512, 4096, 16384, 65536)
 
 
 class Bucket(NamedTuple):
@@ -61,7 +71,7 @@ class Bucket(NamedTuple):
 
     num_rows: int
     num_columns: int
-    kind: SamplingKind
+    sampling: SamplingForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +81,21 @@ class _Form:
     layout: Layout
     cu_len: tuple[int, ...]
     read_len_S: tuple[int, ...]
-    kind: SamplingKind
+    sampling: SamplingForm
     wants_tokens: bool
 
 
 class DeviceHandle:
     """A launched step, whose outcome is on its way to the host."""
 
-    def __init__(self, plan: StepPlan, outcome: torch.Tensor, num_sampled: int) -> None:
-        """outcome: tokens [R], whether their logits are finite [R], faults [S], each padded."""
+    def __init__(
+        self, plan: StepPlan, outcome: torch.Tensor, num_sampled: int, num_likely: int
+    ) -> None:
+        """outcome: tokens [R], whether their logits are finite [R], faults [S], each padded; then how
+        likely the tokens were, in `num_likely` words, where somebody asks for it."""
         self.plan = plan
         self._num_rows = num_sampled
+        self._num_likely = num_likely
         self.tokens_R = outcome[:num_sampled]
         """On the device."""
         self._rows = {id(entry.sequence): row for row, entry in enumerate(plan.wanting)}
@@ -103,18 +117,18 @@ class DeviceHandle:
         if self._arrived is not None:
             self._arrived.synchronize()
         words = self._host.numpy()
-        num_rows, entries = self._num_rows, self.plan.entries
-        tokens_R, is_finite_R, fault_S = np.split(words, (num_rows, 2 * num_rows))
-        drawn = iter(zip(tokens_R.tolist(), is_finite_R.tolist(), strict=True))
-        tokens_S: list[int | None] = []
-        for entry in entries:
-            token_id, is_finite = next(drawn) if entry.wants_token else (0, 0)
-            tokens_S.append(token_id if is_finite else None)
-        faults = tuple(fault_S.tolist()[: len(entries)])
+        plan, num_rows = self.plan, self._num_rows
+        ends = (num_rows, 2 * num_rows, len(words) - self._num_likely)
+        tokens_R, is_finite_R, fault_S, likely = np.split(words, ends)
+        drawn = zip(tokens_R.tolist(), is_finite_R.tolist(), strict=True)
+        told_R = [token_id if is_finite else None for token_id, is_finite in drawn]
+        faults = tuple(fault_S.tolist()[: len(plan.entries)])
+        found = unpacked(torch.from_numpy(likely), num_rows) if self._num_likely else None
         return StepResult(
-            tokens_S=tuple(tokens_S),
+            tokens_S=plan.place(told_R),
             ok_S=tuple(fault == 0 for fault in faults),
             fault_S=faults if any(faults) else (),
+            logprobs_S=logprobs_of(plan, found, told_R[: len(plan.wanting)]),
         )
 
 
@@ -142,6 +156,7 @@ class DeviceRunner(Generic[CacheT]):
         self._tracker = tracker
         self._device = torch.device(device)
         self._num_tokens = min(vocab_limit or decoder.config.vocab_size, decoder.config.vocab_size)
+        self._masks = MaskFinder(self._num_tokens)
         self._has_graphs = has_graphs
         self._row_buckets = _up_to(_ROW_BUCKETS, max_batch)
         self._column_buckets = _up_to(_COLUMN_BUCKETS, pages_for(decoder.config.context_tokens))
@@ -155,7 +170,7 @@ class DeviceRunner(Generic[CacheT]):
         if self._has_graphs:
             for num_rows in self._row_buckets:
                 for kind in (SamplingKind.GREEDY, SamplingKind.DRAWING):
-                    self._prepare(Bucket(num_rows, self._column_buckets[0], kind))
+                    self._prepare(Bucket(num_rows, self._column_buckets[0], SamplingForm(kind)))
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan, earlier: Sequence[DeviceHandle] = ()) -> DeviceHandle:
@@ -166,29 +181,50 @@ class DeviceRunner(Generic[CacheT]):
         """
         pages = plan.pages()
         samplings_R, states_R = sampling_of(plan)
-        kind = kind_for(samplings_R)
-        bucket = self._bucket(plan, pages, kind)
+        adjusted_R = adjusted_of(plan)
+        masks = self._find_masks(plan, earlier)
+        sampling = SamplingForm(
+            kind_for(samplings_R),
+            _width(adjusted_R),
+            plan.wants_logprobs,
+            num_mask_words(self._num_tokens) if masks is not None else 0,
+        )
+        bucket = self._bucket(plan, pages, sampling)
         if bucket is not None:
             form = _padded_form(bucket)
         else:
-            form = _exact_form(plan, pages, len(samplings_R), kind)
+            form = _exact_form(plan, pages, len(samplings_R), sampling)
         words = form.layout.host()
         fields = form.layout.fields(words)
         write_pages(fields, pages)
         _write_rows(fields, plan.entries, earlier)
         write_sampling(fields, samplings_R, states_R, self._num_tokens)
+        write_adjusted(fields, adjusted_R, self._num_tokens)
+        write_masks(fields, masks)
         tokens = [handle.tokens_R for handle in earlier]
         if bucket is not None:
             self._prepare(bucket)
             outcome = self._steps.run(bucket, staged(words), tokens)
-            return DeviceHandle(plan, outcome, bucket.num_rows)
+            return self._handle(plan, outcome, bucket.num_rows, sampling)
         words_W = to_device(words, self._device)
         tokens_P = torch.cat(tokens) if tokens else words_W[:1]
         checked = None if self._has_graphs else self._tracker.check(pages)
         outcome = self._compute(form, words_W, tokens_P, checked)
-        return DeviceHandle(plan, outcome, len(samplings_R))
+        return self._handle(plan, outcome, len(samplings_R), sampling)
 
-    def _bucket(self, plan: StepPlan, pages: PageBatch, kind: SamplingKind) -> Bucket | None:
+    def _find_masks(self, plan: StepPlan, earlier: Sequence[DeviceHandle]) -> Masks | None:
+        for entry in plan.wanting:
+            is_known = all(handle.row_of(entry) is None for handle in earlier)
+            assert entry.sequence.guide is None or is_known, "a grammar needs the token before"
+        return self._masks.find(plan.guides)
+
+    def _handle(
+        self, plan: StepPlan, outcome: torch.Tensor, num_sampled: int, sampling: SamplingForm
+    ) -> DeviceHandle:
+        num_likely = num_words(num_sampled, self._num_tokens) if sampling.has_logprobs else 0
+        return DeviceHandle(plan, outcome, num_sampled, num_likely)
+
+    def _bucket(self, plan: StepPlan, pages: PageBatch, sampling: SamplingForm) -> Bucket | None:
         is_decoding = all(len(e.token_ids) == 1 and e.wants_token for e in plan.entries)
         if not (self._has_graphs and is_decoding):
             return None
@@ -196,7 +232,7 @@ class DeviceRunner(Generic[CacheT]):
         num_columns = _least(self._column_buckets, num_touched(pages))
         if num_rows is None or num_columns is None:
             return None
-        return Bucket(num_rows, num_columns, kind)
+        return Bucket(num_rows, num_columns, sampling)
 
     def _prepare(self, bucket: Bucket) -> None:
         if bucket in self._steps.buckets:
@@ -207,6 +243,8 @@ class DeviceRunner(Generic[CacheT]):
         write_pages(fields, PageBatch(leases_S=(), owner_S=(), start_S=(), read_len_S=()))
         _write_rows(fields, (), ())
         write_sampling(fields, (), (), self._num_tokens)
+        write_adjusted(fields, (), self._num_tokens)
+        write_masks(fields, None)
         self._steps.prepare(bucket, torch.from_numpy(words))
 
     def _compute_bucket(
@@ -234,45 +272,62 @@ class DeviceRunner(Generic[CacheT]):
             logit_rows_R=views["wanted"],
         )
         hidden_RH = self._decoder.forward(batch, checked, self._cache)
-        parts = []
-        if form.wants_tokens:
-            logits_RV = self._decoder.logits(hidden_RH)[:, : self._num_tokens]
-            sampled = sample_on_device(logits_RV, views, form.kind)
-            parts = [sampled.tokens_R, sampled.is_finite_R.long()]
-        return torch.cat([*parts, self._tracker.settle(checked)])
+        faults_S = self._tracker.settle(checked)
+        if not form.wants_tokens:
+            return faults_S
+        logits_RV = self._decoder.logits(hidden_RH)[:, : self._num_tokens]
+        adjusted_RV = adjusted_on_device(logits_RV, views, batch.token_ids_T[views["wanted"]])
+        if form.sampling.num_mask_words:
+            adjusted_RV = masked(adjusted_RV, views["mask"])
+        sampled = sample_on_device(adjusted_RV, views, form.sampling.kind)
+        parts = [sampled.tokens_R, sampled.is_finite_R.long(), faults_S]
+        if form.sampling.has_logprobs:
+            # of the model's own logits, whatever is made of them
+            parts.append(packed(likelihoods(logits_RV, sampled.tokens_R)))
+        return torch.cat(parts)
 
 
 def _shapes(
-    num_sequences: int, num_columns: int, num_rows: int, num_sampled: int
+    num_sequences: int,
+    num_columns: int,
+    num_rows: int,
+    num_sampled: int,
+    sampling: SamplingForm,
 ) -> dict[str, tuple[int, ...]]:
-    """Return the fields of a step: pages, rows, sampling.
+    """Return the fields of a step: pages, rows, masks, sampling.
 
     token, source: of each row its token, and where among the tokens of earlier steps it is to be
     found instead, or -1; wanted: the rows that are sampled.
     """
     rows = {"token": (num_rows,), "source": (num_rows,), "wanted": (num_sampled,)}
     pages = page_shapes(num_sequences, num_columns, num_rows)
-    return pages | rows | sampling_shapes(num_sampled)
+    masks = mask_shapes(num_sampled, sampling.num_mask_words)
+    return pages | rows | masks | sampling_shapes(num_sampled, sampling.num_adjusted)
 
 
 def _padded_form(bucket: Bucket) -> _Form:
     num_rows = bucket.num_rows
     return _Form(
-        layout=Layout.of(_shapes(num_rows, bucket.num_columns, num_rows, num_rows)),
+        layout=Layout.of(
+            _shapes(num_rows, bucket.num_columns, num_rows, num_rows, bucket.sampling)
+        ),
         cu_len=tuple(range(num_rows + 1)),
         read_len_S=(bucket.num_columns * PAGE_TOKENS,) * num_rows,
-        kind=bucket.kind,
+        sampling=bucket.sampling,
         wants_tokens=True,
     )
 
 
-def _exact_form(plan: StepPlan, pages: PageBatch, num_sampled: int, kind: SamplingKind) -> _Form:
-    shapes = _shapes(len(plan.entries), num_touched(pages), plan.num_tokens, num_sampled)
+def _exact_form(
+    plan: StepPlan, pages: PageBatch, num_sampled: int, sampling: SamplingForm
+) -> _Form:
+    num_columns = num_touched(pages)
+    shapes = _shapes(len(plan.entries), num_columns, plan.num_tokens, num_sampled, sampling)
     return _Form(
         layout=Layout.of(shapes),
         cu_len=(0, *accumulate(len(entry.token_ids) for entry in plan.entries)),
         read_len_S=tuple(pages.read_len_S),
-        kind=kind,
+        sampling=sampling,
         wants_tokens=num_sampled > 0,
     )
 
@@ -299,6 +354,31 @@ def _write_rows(
     # a padded step samples every row
     num_padding = len(fields["wanted"]) - len(wanted)
     fields["wanted"][len(wanted) :] = np.arange(num_rows, num_rows + num_padding)
+
+
+def adjusted_of(plan: StepPlan) -> list[AdjustedRow | None]:
+    """Return what rows that ask for penalties or biases have; nothing where none asks."""
+    if not plan.is_adjusting:
+        return []
+    rows: list[AdjustedRow | None] = []
+    for entry in plan.wanting:
+        sequence, last = entry.sequence, entry.end - 1
+        history = sequence.history
+        if history is None:
+            rows.append(None)
+            continue
+        history.follow(sequence.tokens, last)
+        is_answer = history.is_of_answer(last)
+        rows.append(AdjustedRow(sequence.submit.sampling, table_of(history), is_answer))
+    return rows
+
+
+def _width(adjusted_R: Sequence[AdjustedRow | None]) -> int:
+    """Return how many tokens each row's table has room for; 0 where no row asks for any."""
+    if not adjusted_R:
+        return 0
+    most = max(row.table.shape[1] for row in adjusted_R if row is not None)
+    return _least(_ADJUSTED_BUCKETS, most) or most
 
 
 def _up_to(buckets: Sequence[int], most: int) -> tuple[int, ...]:

@@ -90,7 +90,7 @@ def handoff_incident(
         time_s=now_s,
         model=sequence.submit.model,
         request_id=sequence.request_id,
-        tenant=sequence.tenant,
+        tenant=sequence.submit.tenant,
         step=0,
         op=op,
         logical_page=logical_page,

@@ -14,6 +14,7 @@ from tenantry_runtime.errors import ContextExceeded
 from tenantry_runtime.pool.messages import Failed, MemberLoad, Part, Submit
 
 from .exchange import ServiceExchange
+from .guide import Guides
 from .member import Member
 from .room import ceiling_tokens
 from .scheduler import Scheduler
@@ -34,6 +35,7 @@ class Lane:
     upkeep: Upkeep
     exchange: ServiceExchange
     vocab_size: int
+    guides: Guides
 
     @property
     def model(self) -> str:

@@ -35,8 +35,10 @@ from tenantry_runtime.pool.messages import (
 )
 from tenantry_runtime.pool.page_port import PagePort
 
+from .arrivals import Arrival, Arrivals
 from .config import DEFAULT_HANDOFF_BYTES
 from .deadlines import Deadlines
+from .guide import Guide
 from .handoffs import Handoffs
 from .lane import Lane
 from .member import StepInFlight
@@ -49,6 +51,9 @@ PREFIX_INTERVAL_S = 0.5
 """Between two reports of what prefix trees have gained and lost."""
 MAX_PREFIX_KEYS = 1 << 14
 """In one message: 128 KiB."""
+
+ARRIVAL_WAIT_S = 0.002
+"""For a grammar to be compiled, while no sequence runs: so much later a message may be heard."""
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +95,8 @@ class EngineLoop:
         self._deadlines = Deadlines()
         self._owners = owners
         self._clock_s = clock_s
-        self._arrivals = count()
+        self._arrivals = Arrivals()
+        self._ages = count()
         self._turn = 0
         self._is_fruitless = False
         self._tended: set[str] = set()
@@ -109,13 +115,13 @@ class EngineLoop:
 
         Sequences may be waiting for pages from elsewhere, or for somebody to take theirs.
         """
-        has_work = bool(self._untold) or self._handoffs.is_behind
+        has_work = bool(self._untold or self._arrivals) or self._handoffs.is_behind
         return not has_work and (self._is_fruitless or self.is_empty)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no sequence."""
-        return all(lane.scheduler.is_idle for lane in self._lanes)
+        return not self._arrivals and all(lane.scheduler.is_idle for lane in self._lanes)
 
     def submit(self, submit: Submit) -> None:
         """Queue a sequence. One that cannot run is answered by a `Failed` of the next turn."""
@@ -146,6 +152,12 @@ class EngineLoop:
             self._untold.append(refusal)
         elif not is_again and lane.scheduler.incidents.are_too_many(self._clock_s()):
             self._refuse(submit, "capacity", "the node takes no work after too many faults")
+        elif submit.constraint is not None:
+            is_let_in = is_again or submit.part == "decode"
+            if not is_let_in and not self._arrivals.has_room(submit.tenant):
+                self._refuse(submit, "capacity", "too many grammars of the tenant wait")
+                return
+            self._arrivals.add(Arrival(submit, is_again, lane.guides.guide))
         else:
             self._enqueue(lane, submit, is_again=is_again)
 
@@ -176,6 +188,7 @@ class EngineLoop:
         self._is_fruitless = False
         # its id may be used again, and nobody could tell of whom they are
         self._untold = [report for report in self._untold if report.request_id != request_id]
+        self._arrivals.drop(request_id)
         for lane in self._lanes:
             lane.scheduler.cancel(request_id)
 
@@ -184,6 +197,7 @@ class EngineLoop:
         now_s = self._last_turn_s = self._clock_s()
         self._turn += 1
         self._end_late(now_s)
+        self._take_arrivals()
         has_heard = self._handoffs.take(now_s)
         if self.is_empty and not self._untold and not has_heard:
             for lane in self._lanes:
@@ -258,6 +272,7 @@ class EngineLoop:
 
     def close(self) -> None:
         """End all sequences."""
+        self._arrivals.close()
         for lane in self._lanes:
             lane.scheduler.cancel_all()
         self._untold.clear()
@@ -315,11 +330,29 @@ class EngineLoop:
         if name in self._relay:
             return True
         live = (lane.scheduler.sequence(name) for lane in self._lanes)
-        return any(s is not None and {part, s.submit.part} != _BOTH_PARTS for s in live)
+        parts = [s.submit.part for s in live if s is not None] + self._arrivals.parts(name)
+        return any({part, other} != _BOTH_PARTS for other in parts)
 
-    def _enqueue(self, lane: Lane, submit: Submit, *, is_again: bool) -> None:
+    def _take_arrivals(self) -> None:
+        """Queue those whose grammars are compiled; wait a little where there is nothing else to do."""
+        is_free = not self._untold and all(lane.scheduler.is_idle for lane in self._lanes)
+        for ready in self._arrivals.take(ARRIVAL_WAIT_S if is_free else 0):
+            lane = self._host(ready.submit)
+            assert lane is not None, "a lane does not go"
+            if ready.problem:
+                self._refuse(ready.submit, "internal", ready.problem)
+            else:
+                self._enqueue(lane, ready.submit, is_again=ready.is_again, guide=ready.guide)
+
+    def _enqueue(
+        self, lane: Lane, submit: Submit, *, is_again: bool, guide: Guide | None = None
+    ) -> None:
         sequence = Sequence(
-            submit, arrival=next(self._arrivals), owners=self._owners, queued_s=self._clock_s()
+            submit,
+            arrival=next(self._ages),
+            owners=self._owners,
+            queued_s=self._clock_s(),
+            guide=guide,
         )
         try:
             lane.scheduler.add(sequence, is_again=is_again)

@@ -110,6 +110,7 @@ class Relay:
         return replace(
             submit,
             token_ids=[*submit.token_ids, *tokens],
+            num_generated=submit.num_generated + len(tokens),
             max_tokens=submit.max_tokens - len(tokens),
         )
 

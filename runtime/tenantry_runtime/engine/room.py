@@ -16,6 +16,9 @@
 | a sequence that grows at its tenant's ceiling | its own tenant |
 | anybody else | nobody: it waits |
 
+Before any of them, whoever is in the background (`background.py`) gives its room back, to all that are
+not: the youngest first. Among those in the background the table holds as it stands.
+
 It is always the youngest of the tenant's sequences. One whose pages are on their way gives way only
 where no other would; one that is handed over leaves by itself.
 
@@ -41,6 +44,7 @@ from tenantry_runtime.cache.owners import OwnerSlot
 from tenantry_runtime.cache.pages import StepNumber
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.core import PAGE_TOKENS, Share
+from tenantry_runtime.pool.messages import is_background
 
 from .sequence import Receiving, Sequence
 
@@ -69,6 +73,7 @@ class Fit(Enum):
 @dataclass(slots=True, eq=False)
 class _Presence:
     share: Share
+    is_background: bool
     num_sequences: int = 0
 
 
@@ -82,11 +87,13 @@ class Room:
         self._present: dict[str, _Presence] = {}
         self._promised = 0.0
         """Guarantees of all present."""
-        self._weight = 0.0
-        """Of all present."""
+        self._weights = {False: 0.0, True: 0.0}
+        """Of all present; in the background, of those that are there."""
         self._held: dict[str, dict[str, Sequence]] = {}
         """Admitted sequences by tenant and request."""
         self.num_admitted = 0
+        self.num_background = 0
+        """Those of them that are in the background."""
 
     @property
     def admitted(self) -> Iterator[Sequence]:
@@ -107,7 +114,7 @@ class Room:
 
     def enter(self, tenant: str, share: Share) -> None:
         """Learn of a sequence; its tenant's share is this from here on."""
-        presence = self._present.setdefault(tenant, _Presence(share))
+        presence = self._present.setdefault(tenant, _Presence(share, is_background(tenant)))
         presence.share = share
         presence.num_sequences += 1
         self._count()
@@ -122,6 +129,7 @@ class Room:
     def admit(self, sequence: Sequence) -> None:
         self._held.setdefault(sequence.tenant, {})[sequence.request_id] = sequence
         self.num_admitted += 1
+        self.num_background += sequence.is_background
 
     def dismiss(self, sequence: Sequence) -> None:
         """Forget a sequence that gives its pages back; one that was not admitted is ignored."""
@@ -129,6 +137,7 @@ class Room:
         if mine.pop(sequence.request_id, None) is None:
             return
         self.num_admitted -= 1
+        self.num_background -= sequence.is_background
         if not mine:
             del self._held[sequence.tenant]
 
@@ -144,24 +153,31 @@ class Room:
         # a page of growth for each, lest somebody be preempted in the next step; alone it fits
         num_growing = 0
         if self.num_admitted:
-            num_growing = sum(s.may_grow for s in (sequence, *self.admitted))
+            # who would give way is left none
+            others = (s for s in self.admitted if s.is_background <= sequence.is_background)
+            num_growing = sum(s.may_grow for s in (sequence, *others))
         if not self.finds(num_missing + num_growing):
             sequence.give_up_room(after)
             return Fit.SHORT
         return Fit.FITS
 
     def fits_at_once(self, sequence: Sequence) -> bool:
-        """Whether `fit` would find room now, whatever is known of its prefix. Changes nothing."""
+        """Whether `fit` would find room now, whatever is known of its prefix. Changes nothing.
+
+        What the background would give back for it is room.
+        """
         num_pages = sequence.num_missing_pages
-        num_growing = (
-            sum(s.may_grow for s in (sequence, *self.admitted)) if self.num_admitted else 0
-        )
+        yielding = [] if sequence.is_background else self._in_background()
+        staying = [s for s in self.admitted if not (yielding and s.is_background)]
+        num_growing = sum(s.may_grow for s in (sequence, *staying)) if staying else 0
+        num_yielded = sum(len(s.held.lease) for s in yielding)
         # it is not present yet, and its share is the latest
         ceiling = sequence.submit.share.most_pages(self._pool.num_usable)
         num_held = self.num_pages(sequence.tenant)
         return (
-            self.has_place
-            and num_pages + num_growing <= self._pool.num_free + self._prefixes.num_unread
+            len(staying) < self._max_batch
+            and num_pages + num_growing - num_yielded
+            <= self._pool.num_free + self._prefixes.num_unread
             and (not num_held or num_held + num_pages <= ceiling)
         )
 
@@ -203,6 +219,20 @@ class Room:
         sequence.give_up_room(after)
         return False
 
+    def make_way(
+        self, sequence: Sequence, *, preempt: Callable[[Sequence], None], after: StepNumber
+    ) -> bool:
+        """Have the background give room back until a sequence fits; False where it is at its ceiling."""
+        while (fit := self.fit(sequence, after)) is Fit.SHORT:
+            victim = self._youngest_in_background()
+            if victim is None:
+                break
+            preempt(victim)
+        if fit is Fit.FITS:
+            # it is admitted when it has its turn
+            sequence.give_up_room(after)
+        return fit is not Fit.AT_CEILING
+
     def holders(self) -> Iterable[tuple[str, Iterable[Sequence]]]:
         """Return the tenants with admitted sequences, and those."""
         return ((tenant, mine.values()) for tenant, mine in self._held.items())
@@ -232,6 +262,8 @@ class Room:
         tenant = growing.tenant
         if not self.allows(growing, growing.num_missing_pages):
             tenants = [tenant]
+        elif not growing.is_background and (victim := self._youngest_in_background()):
+            return victim
         elif self._guarantees(growing, growing.num_missing_pages):
             return self._victim_for_claim(tenant, "pages", growing.num_missing_pages) or growing
         else:
@@ -266,6 +298,8 @@ class Room:
         num_left = num_pages - self._pool.num_free - self._prefixes.num_unread
         if lacking == "pages" and self._num_reclaimable(others) < num_left:
             return None
+        if victim := self._youngest_in_background():
+            return victim
         others.sort(key=lambda other: self._overshare(other, lacking), reverse=True)
         for is_coming in (False, True):
             for other in others:
@@ -275,6 +309,9 @@ class Room:
 
     def _num_spared(self, tenant: str) -> int:
         """Return how many pages the tenant may keep cached before others are evicted."""
+        if is_background(tenant):
+            # all that is cached of it goes before anything of anybody else
+            return -self._pool.num_usable
         if tenant not in self._present:
             return 0
         return max(self._guaranteed(tenant, "pages") - self.num_pages(tenant), 0)
@@ -292,6 +329,12 @@ class Room:
         ]
         return max(victims, key=lambda s: s.arrival, default=None)
 
+    def _in_background(self) -> list[Sequence]:
+        return [s for s in self.admitted if s.is_background] if self.num_background else []
+
+    def _youngest_in_background(self) -> Sequence | None:
+        return max(self._in_background(), key=lambda s: s.arrival, default=None)
+
     def _num_reclaimable(self, tenants: Iterable[str]) -> int:
         num_pages = 0
         for tenant in tenants:
@@ -306,17 +349,20 @@ class Room:
             tenant
             for tenant in self._held
             if tenant != beside
+            and (is_background(tenant) or not is_background(beside))
             and self._amount(tenant, resource) > self._guaranteed(tenant, resource)
         ]
 
     def _overshare(self, tenant: str, resource: Resource) -> float:
-        weight = self._present[tenant].share.weight
-        fair = self._all_of(resource) * weight / self._weight
+        presence = self._present[tenant]
+        weights = self._weights[presence.is_background]
+        fair = self._all_of(resource) * presence.share.weight / weights
         return self._amount(tenant, resource) / max(self._guaranteed(tenant, resource), fair)
 
     def _guaranteed(self, tenant: str, resource: Resource) -> int:
-        guaranteed = self._present[tenant].share.guaranteed
-        if not guaranteed:
+        presence = self._present[tenant]
+        guaranteed = presence.share.guaranteed
+        if not guaranteed or presence.is_background:
             return 0
         amount = int(guaranteed / max(self._promised, 1.0) * self._all_of(resource) + _ROUNDING)
         return amount if resource == "pages" else max(amount, 1)
@@ -332,11 +378,12 @@ class Room:
 
     def _count(self) -> None:
         # summed anew: differences of floats would drift
-        shares = [presence.share for presence in self._present.values()]
-        self._promised = sum(share.guaranteed for share in shares)
-        self._weight = sum(share.weight for share in shares)
+        present = self._present.values()
+        self._promised = sum(x.share.guaranteed for x in present if not x.is_background)
+        for which in self._weights:
+            self._weights[which] = sum(x.share.weight for x in present if x.is_background is which)
 
 
 def _can_give_way(sequence: Sequence) -> bool:
     # what is handed over leaves by itself, and its other half would wait for it in vain
-    return sequence.submit.part != "prefill"
+    return sequence.submit.part != "prefill" or sequence.is_background

@@ -5,19 +5,26 @@ T rows of S sequences, R of them sampled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.cache.page_batch import PageBatch
 from tenantry_runtime.cache.positions import positions
 from tenantry_runtime.cache.tags import Tracker
-from tenantry_runtime.core import Sampling
+from tenantry_runtime.core import ChosenLogprob, Sampling
 from tenantry_runtime.models.batch import ForwardBatch
 
+from .constraints import MaskFinder
+from .logprobs import Likelihoods, likelihoods_of, told
+from .masks import masked_rows
+from .penalties import table_of
 from .plan import StepPlan, StepResult
 from .sampler import Sampled, SamplerState, sample
 
@@ -59,6 +66,8 @@ class StepHandle:
     plan: StepPlan
     sampled: Sampled | None
     """None when no entry wants a token."""
+    likelihoods: Likelihoods | None
+    """None when no entry asks how likely its token is."""
     ok_S: torch.Tensor
     tracker: Tracker
     checked: CheckedBatch
@@ -69,14 +78,12 @@ class StepHandle:
         if self.sampled is not None:
             drawn = zip(*(column.tolist() for column in self.sampled), strict=True)
             tokens_R = [token_id if is_finite else None for token_id, is_finite in drawn]
-        next_token = iter(tokens_R)
         ok_S = tuple(self.ok_S.tolist())
         return StepResult(
-            tokens_S=tuple(
-                next(next_token) if entry.wants_token else None for entry in self.plan.entries
-            ),
+            tokens_S=self.plan.place(tokens_R),
             ok_S=ok_S,
             fault_S=() if all(ok_S) else self.tracker.faults(self.checked),
+            logprobs_S=logprobs_of(self.plan, self.likelihoods, tokens_R),
         )
 
 
@@ -96,6 +103,8 @@ class Runner(Generic[CacheT]):
         self._cache = cache
         self._tracker = tracker
         self._vocab_limit = vocab_limit
+        num_tokens = decoder.config.vocab_size
+        self._masks = MaskFinder(min(vocab_limit or num_tokens, num_tokens))
         self._device = device
 
     @torch.inference_mode()
@@ -105,9 +114,9 @@ class Runner(Generic[CacheT]):
         checked = self._tracker.check(pages)
         batch = self._forward_batch(plan, pages)
         hidden_RH = self._decoder.forward(batch, checked, self._cache)
-        sampled = self._sample(plan, hidden_RH)
+        sampled, found = self._sample(plan, hidden_RH)
         ok_S = self._tracker.confirm(checked)
-        return StepHandle(plan, sampled, ok_S, self._tracker, checked)
+        return StepHandle(plan, sampled, found, ok_S, self._tracker, checked)
 
     def _forward_batch(self, plan: StepPlan, pages: PageBatch) -> ForwardBatch:
         _, position_T = positions(pages.start_S, pages.read_len_S)
@@ -125,12 +134,44 @@ class Runner(Generic[CacheT]):
             logit_rows_R=torch.tensor(last_rows, dtype=torch.int64, device=self._device),
         )
 
-    def _sample(self, plan: StepPlan, hidden_RH: torch.Tensor) -> Sampled | None:
+    def _sample(
+        self, plan: StepPlan, hidden_RH: torch.Tensor
+    ) -> tuple[Sampled | None, Likelihoods | None]:
         samplings_R, states_R = sampling_of(plan)
         if not samplings_R:
-            return None
-        logits_RV = self._decoder.logits(hidden_RH)
-        return sample(logits_RV, samplings_R, states_R, vocab_limit=self._vocab_limit)
+            return None, None
+        logits_RV = self._decoder.logits(hidden_RH)[:, : self._vocab_limit]
+        masks = self._masks.find(plan.guides)
+        allowed_RV = masked_rows(logits_RV, masks)
+        sampled = sample(allowed_RV, samplings_R, states_R, tables_R=tables_of(plan))
+        # of the model's own logits, whatever is made of them
+        found = None
+        if plan.wants_logprobs:
+            found = likelihoods_of(logits_RV, sampled.tokens_R, samplings_R)
+        return sampled, found
+
+
+def tables_of(plan: StepPlan) -> list[NDArray[np.int64] | None]:
+    """Return what rows that ask for penalties or biases have; nothing where none asks."""
+    if not plan.is_adjusting:
+        return []
+    tables_R: list[NDArray[np.int64] | None] = []
+    for entry in plan.wanting:
+        history = entry.sequence.history
+        if history is not None:
+            history.follow(entry.sequence.tokens, entry.end)
+        tables_R.append(None if history is None else table_of(history))
+    return tables_R
+
+
+def logprobs_of(
+    plan: StepPlan, found: Likelihoods | None, tokens_R: Sequence[int | None]
+) -> tuple[ChosenLogprob | None, ...]:
+    """Return, by entry, how likely its token was; nothing where nobody asks."""
+    if found is None:
+        return ()
+    samplings_R = [entry.sequence.submit.sampling for entry in plan.wanting]
+    return plan.place(told(found, tokens_R, samplings_R))
 
 
 def sampling_of(plan: StepPlan) -> tuple[list[Sampling], list[SamplerState]]:

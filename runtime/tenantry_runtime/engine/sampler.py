@@ -1,6 +1,9 @@
-"""The next token of each row: a pure function of its logits, its parameters and its state.
+"""The next token of each row: a pure function of its logits, its parameters, its state and its tokens.
 
-In this order, as in most engines: the logits are divided by `temperature`; `top_k` keeps the k most
+In this order, as in most engines: `logit_bias` is added to the logits; `repetition_penalty` divides
+those above 0, and multiplies the others, of tokens that prompt or answer have; `frequency_penalty`
+is subtracted for each time that the answer has the token, and `presence_penalty` once if it has it
+at all (`penalties.py`); the logits are divided by `temperature`; `top_k` keeps the k most
 likely tokens; `top_p` keeps of those the smallest set of most likely ones that holds at least that
 part of their probability; `min_p` keeps tokens at least that probable relative to the most likely.
 Tokens exactly as probable as the last one kept are kept too, so that no order among equals
@@ -18,9 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tenantry_kernels.choice import kind_of
 from tenantry_runtime.core import Sampling
+
+from .penalties import adjust_rows
 
 _WORD = (1 << 64) - 1
 # SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014),
@@ -67,9 +73,15 @@ def sample(
     states_R: Sequence[SamplerState],
     *,
     vocab_limit: int | None = None,
+    tables_R: Sequence[NDArray[np.int64] | None] = (),
 ) -> Sampled:
-    """Draw one token per row; ids from `vocab_limit` on are never drawn."""
+    """Draw one token per row; ids from `vocab_limit` on are never drawn.
+
+    `tables_R`: of each row what it has (`penalties.table_of`); empty where none asks for it.
+    """
     logits_RV = logits_RV[:, :vocab_limit]
+    if tables_R:
+        logits_RV = adjust_rows(logits_RV, samplings_R, tables_R)
     highest_R, tokens_R = logits_RV.max(dim=-1)  # the first of equals
     is_finite_R = highest_R.isfinite()
     drawn = [row for row, sampling in enumerate(samplings_R) if sampling.temperature >= COLDEST]

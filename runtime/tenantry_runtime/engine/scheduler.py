@@ -3,7 +3,8 @@
 A turn of the node is `plan` for every member, the steps, then `commit` (or `fail`) of each plan in
 the order of the plans.
 
-- Decode: every running sequence is in every batch, so `max_batch` bounds admission.
+- Decode: every running sequence is in every batch, so `max_batch` bounds admission. Those in the
+  background (`background.py`) are in none while others ask for a turn.
 - Prefill: one chunk of at most `chunk_tokens`. A prompt is cut at multiples of `chunk_tokens`,
   whatever else is going on; what the last piece of a prompt leaves of the chunk, others fill. The
   pages that a prompt begins with and that the tenant's prefix tree has are not computed again.
@@ -38,9 +39,9 @@ from tenantry_runtime.pool.messages import (
     Started,
 )
 
-from .crowding import gives_way
+from .crowding import gives_way, is_full
 from .incidents import IncidentLog, incident_of
-from .plan import Entry, StepPlan, StepResult
+from .plan import Drawn, Entry, StepPlan, StepResult
 from .policy import Policy, Service
 from .room import Room
 from .sequence import Finished, Prefilling, Receiving, Running, Sequence, Waiting
@@ -205,7 +206,7 @@ class Scheduler:
         # pages of a hand-off alone, never what decode steps write
         sequence.share_prompt(self._prefixes)
         self._running[sequence.request_id] = sequence
-        self._reports.append(self._take(sequence, end.first_token, now_s))
+        self._reports.append(self._take(sequence, Drawn(end.first_token, end.first_logprob), now_s))
 
     def delivered(self, sequence: Sequence) -> None:
         """Learn that the decode member has it all."""
@@ -250,7 +251,7 @@ class Scheduler:
             if not isinstance(entry.sequence.state, Finished)  # canceled while the step ran
         )
         reports = (
-            self._apply(entry, result.tokens_S[s], now_s)
+            self._apply(entry, result.drawn(s), now_s)
             if result.ok_S[s]
             else self._distrust(
                 entry.sequence,
@@ -281,14 +282,15 @@ class Scheduler:
     def _check_queue(self, sequence: Sequence) -> None:
         """Refuse a sequence that would wait longer than it, its tenant or the pool has room for."""
         submit, line = sequence.submit, self._turns.line_of(sequence)
-        is_idle = not line and self._room.fits_at_once(sequence)
+        is_idle = not self._turns.is_behind(sequence) and self._room.fits_at_once(sequence)
         if not is_idle and (not submit.may_wait or submit.max_waiting == 0):
             raise CapacityExceeded
         # in part decode it has been let in with its prompt
         if submit.max_waiting and submit.part != "decode":
-            if line.num_waiting(submit.tenant) >= submit.max_waiting:
+            if line.num_waiting(sequence.tenant) >= submit.max_waiting:
                 raise CapacityExceeded
-        if len(self._live) - self.num_admitted >= self._limits.max_waiting:
+        num_waiting = len(self._live) - self.num_admitted
+        if is_full(self._live.values(), sequence, num_waiting, self._limits.max_waiting):
             last = gives_way(self._live.values(), sequence)
             if last is None:
                 raise CapacityExceeded
@@ -320,7 +322,7 @@ class Scheduler:
             self._chunk = ()
 
     def _grow_all(self) -> None:
-        for sequence in [s for s in self._running.values() if s.num_missing_pages]:
+        for sequence in [s for s in self._at_turn() if s.num_missing_pages]:
             while isinstance(sequence.state, Running):
                 num_missing = sequence.num_missing_pages
                 if self._room.allows(sequence, num_missing) and self._room.finds(num_missing):
@@ -329,13 +331,18 @@ class Scheduler:
                 self._preempt(self._room.victim_for_growth(sequence))
 
     def _decode_batch(self) -> list[Entry]:
-        return [
-            Entry(sequence, sequence.tokens[-1:], len(sequence.tokens) - 1, True)
-            for sequence in self._running.values()
-        ]
+        batch = [s for s in self._at_turn() if not s.num_missing_pages]
+        return [Entry(s, s.tokens[-1:], len(s.tokens) - 1, True) for s in batch]
+
+    def _at_turn(self) -> list[Sequence]:
+        """Return who is to decode: nobody in the background while others ask for a turn."""
+        is_held_up = self._turns.has_foreground
+        return [s for s in self._running.values() if not (is_held_up and s.is_background)]
 
     def _meet_claims(self, now_s: float) -> None:
         """Give room to those that are first in their tenants' lines and within the guarantee."""
+        if not self._num_in_flight:
+            self._turns.make_way(self._preempt, self._last_planned)
         if not self._room.has_promises:
             return
         # the pages of a step that is under way are not free before its end
@@ -350,7 +357,7 @@ class Scheduler:
 
     def _preempt(self, victim: Sequence) -> None:
         self._num_preemptions += 1
-        if victim.submit.part == "decode":
+        if victim.submit.part != "whole":
             self._end(victim, "preempted")
             self._reports.append(Preempted(request_id=victim.request_id))
             return
@@ -425,29 +432,30 @@ class Scheduler:
         return self._fail(sequence, "cache_integrity", "a cache page was not the sequence's own")
 
     def _apply(
-        self, entry: Entry, token_id: int | None, now_s: float
+        self, entry: Entry, drawn: Drawn | None, now_s: float
     ) -> SequenceTokens | Failed | None:
         sequence = entry.sequence
         if isinstance(sequence.state, Prefilling):
             sequence.advance(len(entry.token_ids))
         if not entry.wants_token:
             return None
-        if token_id is None:
-            return self._fail(sequence, "internal", "the model's logits are not finite")
+        if drawn is None:
+            return self._fail(sequence, "internal", sequence.why_no_token)
         if isinstance(sequence.state, Prefilling):
             sequence.share_prompt(self._prefixes)
             if sequence.submit.part == "prefill":
                 # the decode member tells it, when it has what belongs to it
                 self.policy.charge(sequence.tenant, _ONE_TOKEN)
-                sequence.append(token_id, now_s)
+                sequence.append(drawn.token_id, now_s)
+                sequence.first_logprob = drawn.logprob
                 sequence.await_confirmation()
                 return None
-        return self._take(sequence, token_id, now_s)
+        return self._take(sequence, drawn, now_s)
 
-    def _take(self, sequence: Sequence, token_id: int, now_s: float) -> SequenceTokens:
+    def _take(self, sequence: Sequence, drawn: Drawn, now_s: float) -> SequenceTokens:
         self.policy.charge(sequence.tenant, _ONE_TOKEN)
         is_first = len(sequence.tokens) == sequence.num_prompt
-        finish = sequence.append(token_id, now_s)
+        finish = sequence.append(drawn.token_id, now_s)
         if finish is not None:
             self._end(sequence)
         elif isinstance(sequence.state, Prefilling):
@@ -456,10 +464,11 @@ class Scheduler:
             self._running[sequence.request_id] = sequence
         return SequenceTokens(
             request_id=sequence.request_id,
-            token_ids=(token_id,),
+            token_ids=(drawn.token_id,),
             finish=finish,
             cached_tokens=sequence.num_cached or 0 if is_first else 0,
             timings=sequence.timings(now_s) if finish is not None else None,
+            logprobs=() if drawn.logprob is None else (drawn.logprob,),
         )
 
     def _fail(self, sequence: Sequence, reason: str, message: str) -> Failed:

@@ -31,11 +31,13 @@ from tenantry_runtime.cache.owners import OwnerSlot, OwnerSlots
 from tenantry_runtime.cache.pages import Lease, StepNumber
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.cache.reservation import Reservation
-from tenantry_runtime.core import PAGE_TOKENS, FinishReason
+from tenantry_runtime.core import PAGE_TOKENS, ChosenLogprob, FinishReason
 from tenantry_runtime.pool.handoff import Handoff
 from tenantry_runtime.pool.messages import HandoffEnd, HandoffTarget, Submit, Timings
 
 from .crossing import Delivery, Reception, pack_refs
+from .guide import Guide
+from .history import TokenHistory, is_adjusting
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,10 @@ class Sequence:
     __slots__ = (
         "_owners",
         "arrival",
+        "first_logprob",
         "first_token_s",
+        "guide",
+        "history",
         "is_spared",
         "num_cached",
         "num_overtaken",
@@ -105,14 +110,23 @@ class Sequence:
         "queued_s",
         "state",
         "submit",
+        "tenant",
         "tokens",
     )
 
     def __init__(
-        self, submit: Submit, *, arrival: int, owners: OwnerSlots, queued_s: float
+        self,
+        submit: Submit,
+        *,
+        arrival: int,
+        owners: OwnerSlots,
+        queued_s: float,
+        guide: Guide | None = None,
     ) -> None:
         """`arrival` orders the sequences of a node by age."""
         self.submit = submit
+        self.tenant = submit.party
+        """Or, in the background, what stands for the tenant there."""
         self.arrival = arrival
         self.tokens = list(submit.token_ids)
         """Prompt, then output."""
@@ -121,6 +135,15 @@ class Sequence:
         self.queued_s = queued_s
         self.prefill_started_s: float | None = None
         self.first_token_s: float | None = None
+        self.guide = guide
+        """Where its answer is in its grammar, if it has one; it has taken all tokens that are generated."""
+        self.history: TokenHistory | None = None
+        """Kept where the request asks for penalties or biases."""
+        if is_adjusting(submit.sampling):
+            num_prompt = max(self.num_prompt - submit.num_generated, 0)
+            self.history = TokenHistory(submit.sampling, self.tokens, num_prompt)
+        self.first_logprob: ChosenLogprob | None = None
+        """Of the first token, in part prefill, where the request asks for it."""
         self.num_prefill_chunks = 0
         self.num_cached: int | None = None
         """Prompt tokens whose pages were there when it was first admitted: what it is billed by."""
@@ -135,8 +158,14 @@ class Sequence:
         return self.submit.request_id
 
     @property
-    def tenant(self) -> str:
-        return self.submit.tenant
+    def why_no_token(self) -> str:
+        """What is wrong where none of its next tokens is possible."""
+        problem = self.guide.problem if self.guide is not None else None
+        return problem or "the model's logits are not finite"
+
+    @property
+    def is_background(self) -> bool:
+        return self.submit.is_background
 
     @property
     def held(self) -> Holding:
@@ -279,6 +308,7 @@ class Sequence:
             prefill_started_ns=_ns(self.prefill_started_s),
             first_token_ns=_ns(self.first_token_s),
             num_prefill_chunks=self.num_prefill_chunks,
+            first_logprob=self.first_logprob,
         )
 
     def receive(self, end: HandoffEnd) -> None:
@@ -302,6 +332,8 @@ class Sequence:
     def append(self, token_id: int, now_s: float) -> FinishReason | None:
         """Take the next token; return why it was the last one, if it was."""
         self.tokens.append(token_id)
+        if self.guide is not None:
+            self.guide.advance(token_id)
         self.is_spared = False
         if self.first_token_s is None:
             self.first_token_s = now_s

@@ -7,14 +7,17 @@
 | is at its ceiling, or in this chunk already | is passed over | go on as if it were not there |
 | lacks room | waits | that are running or being prefilled go on; those that fit may be admitted before it, as far as the policy lets them, `MAX_OVERTAKEN` times; from then on whatever becomes free is for it |
 
+Whoever is in the background has a turn where nobody else asks for one (`background.py`).
+
 So room that is too little for one is not idle for long, and nobody waits for room for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence as ListLike
+from collections.abc import Callable, Collection, Sequence as ListLike
 
 from tenantry_runtime.cache.pages import StepNumber
+from tenantry_runtime.pool.messages import is_background
 
 from .backlog import Backlog
 from .policy import Policy
@@ -35,8 +38,22 @@ class Turns:
         self.arrivals = Backlog()
         """In part decode, waiting for pages."""
 
+    @property
+    def has_foreground(self) -> bool:
+        """Whether anybody asks for a turn who is not in the background."""
+        return any(
+            not is_background(party)
+            for line in (self.prompts, self.arrivals)
+            for party in line.tenants
+        )
+
     def line_of(self, sequence: Sequence) -> Backlog:
         return self.arrivals if sequence.submit.part == "decode" else self.prompts
+
+    def is_behind(self, sequence: Sequence) -> bool:
+        """Whether a sequence that comes now would have others before it in its line."""
+        parties = self.line_of(sequence).tenants
+        return any(is_background(party) <= sequence.is_background for party in parties)
 
     def append(self, sequence: Sequence) -> None:
         self._policy.queue(sequence.tenant)
@@ -66,7 +83,10 @@ class Turns:
         """
         passed_over: list[str] = []
         waiting: list[Sequence] = []
+        is_barred = self.has_foreground or any(not s.is_background for s in beside)
         for tenant in self._policy.order(line.tenants):
+            if is_barred and is_background(tenant):
+                continue
             sequence = line.first(tenant, beside=beside)
             if sequence is None:
                 passed_over.append(tenant)
@@ -93,6 +113,23 @@ class Turns:
                     line.short = waiting[0]
         return None
 
+    def make_way(self, preempt: Callable[[Sequence], None], after: StepNumber) -> None:
+        """Have the background give back the room that the next to be admitted lack.
+
+        No step is under way, of which the pages would not be free yet.
+        """
+        if not self._room.num_background or not self.has_foreground:
+            return
+        for line in (self.arrivals, self.prompts):
+            for tenant in self._policy.order(line.tenants):
+                if is_background(tenant):
+                    continue
+                sequence = line.head(tenant)
+                if not isinstance(sequence.state, Waiting):
+                    break
+                if self._room.make_way(sequence, preempt=preempt, after=after):
+                    break
+
     def _may_overtake(
         self, sequence: Sequence, waiting: ListLike[Sequence], older: ListLike[Sequence]
     ) -> bool:
@@ -106,5 +143,7 @@ class Turns:
         """Return who lacks room in the other line and came before a sequence of this one."""
         short = (self.arrivals if line is self.prompts else self.prompts).short
         if short is None or not isinstance(short.state, Waiting):
+            return []
+        if short.is_background and not sequence.is_background:
             return []
         return [short] if short.arrival < sequence.arrival else []

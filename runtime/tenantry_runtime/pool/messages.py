@@ -55,7 +55,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from tenantry_runtime.core import FinishReason, Phase, Sampling, Share
+from tenantry_runtime.core import ChosenLogprob, FinishReason, Phase, Sampling, Share
 
 PROTOCOL_VERSION = 2
 OLDEST_PROTOCOL_VERSION = 1
@@ -123,6 +123,30 @@ Part: TypeAlias = Literal["whole", "prefill", "decode"]
 """What of a sequence a node is to run: both phases, on members of its own, or one."""
 
 
+_IN_THE_BACKGROUND = " in the background"
+"""No id of a tenant has a space."""
+
+
+def party_of(tenant: str, *, is_background: bool) -> str:
+    """Return whom a pool's pages, places and turns are given to.
+
+    A tenant's work in the background is to a pool as if another tenant's: it takes nothing of the
+    tenant's own share, and does not count when that is measured.
+    """
+    return tenant + _IN_THE_BACKGROUND if is_background else tenant
+
+
+def is_background(party: str) -> bool:
+    return party.endswith(_IN_THE_BACKGROUND)
+
+
+class Constraint(msgspec.Struct, frozen=True, kw_only=True):
+    """What the generated tokens have to fit."""
+
+    lark: str
+    """A grammar of whole answers, in llguidance's form of Lark: from the first token that is generated."""
+
+
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """Run one sequence: prefill, hand-off, decode."""
 
@@ -145,6 +169,15 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     first_token_within_ms: Annotated[int, Meta(ge=0)] | None = None
     """Of its arrival at the node, whose clock need not be the edge's. A sequence that has no token by
     then fails with `deadline`; None: it may take any time, or the client has its first token."""
+    constraint: Constraint | None = None
+    num_generated: int = 0
+    """How many of `token_ids`, at their end, were generated before: they are no part of the prompt."""
+    is_background: bool = False
+    """It has what no other sequence of the pool wants, and gives it back as soon as one does."""
+
+    @property
+    def party(self) -> str:
+        return party_of(self.tenant, is_background=self.is_background)
 
 
 class HandoffTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,6 +236,8 @@ class SequenceTokens(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cached_tokens: int = 0
     """Prompt tokens that the prefill member did not compute; set with the first token."""
     timings: Timings | None = None
+    logprobs: tuple[ChosenLogprob, ...] = ()
+    """Of each of the tokens, where the request asks for them."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step", omit_defaults=True):
@@ -288,6 +323,8 @@ class HandoffEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     prefill_started_ns: int
     first_token_ns: int
     num_prefill_chunks: int
+    first_logprob: ChosenLogprob | None = None
+    """Of the first token, where the request asks for it."""
 
 
 class PushOpen(msgspec.Struct, frozen=True, kw_only=True, tag="push"):

@@ -16,6 +16,7 @@ from tenantry_runtime.core import Sampling, Share
 
 from .messages import (
     Cancel,
+    Constraint,
     Deliver,
     Delivered,
     Failed,
@@ -54,6 +55,9 @@ class PackedSubmit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     may_wait: bool = True
     max_waiting: int | None = None
     first_token_within_ms: int | None = None
+    constraint: Constraint | None = None
+    num_generated: int = 0
+    is_background: bool = False
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
@@ -112,6 +116,9 @@ def pack(submit: Submit) -> PackedSubmit:
         may_wait=submit.may_wait,
         max_waiting=submit.max_waiting,
         first_token_within_ms=submit.first_token_within_ms,
+        constraint=submit.constraint,
+        num_generated=submit.num_generated,
+        is_background=submit.is_background,
     )
 
 
@@ -131,6 +138,9 @@ def unpack(packed: PackedSubmit) -> Submit:
         may_wait=packed.may_wait,
         max_waiting=packed.max_waiting,
         first_token_within_ms=packed.first_token_within_ms,
+        constraint=packed.constraint,
+        num_generated=packed.num_generated,
+        is_background=packed.is_background,
     )
 
 

@@ -16,6 +16,8 @@ from tenantry_runtime.models.config import Family
 
 DRAWN = Sampling(seed=1, temperature=0.7)
 FILTERED = Sampling(seed=1, temperature=0.7, top_p=0.9, top_k=5)
+ADJUSTED = Sampling(seed=1, repetition_penalty=1.2, frequency_penalty=0.5, logit_bias=((3, 1.0),))
+TOLD = Sampling(seed=1, top_logprobs=3)
 EVERY_MODEL = pytest.mark.parametrize(
     ("family", "cache"), [("kimi", "bf16"), ("kimi", "fp8"), ("glm", "bf16"), ("glm", "fp8")]
 )
@@ -45,7 +47,11 @@ def test_a_step_is_one_copy_there_one_back_and_no_question(
 
 
 @EVERY_MODEL
-@pytest.mark.parametrize("sampling", [GREEDY, DRAWN, FILTERED], ids=["greedy", "drawn", "kept"])
+@pytest.mark.parametrize(
+    "sampling",
+    [GREEDY, DRAWN, FILTERED, ADJUSTED, TOLD],
+    ids=["greedy", "drawn", "kept", "adjusted", "told"],
+)
 def test_steps_of_a_bucket_launch_the_same_whatever_they_compute(
     family: Family, cache: CacheName, sampling: Sampling
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import msgspec
 import pytest
 import torch
 
@@ -19,6 +20,14 @@ from tenantry_runtime.models.config import Family
 # searched so that no expert is closer than 0.027 to the best one left out, and no token than 0.14:
 # rounding, which differs between implementations and machines, then changes no choice
 SEEDS: dict[Family, int] = {"kimi": 3990, "glm": 460}
+ADJUSTED = Sampling(
+    seed=2,
+    temperature=0.0,
+    repetition_penalty=1.4,
+    presence_penalty=0.5,
+    logit_bias=((7, 0.5),),
+    top_logprobs=4,
+)
 # BF16's rounding, of products in another order, over two layers
 TOLERANCE = 0.03
 
@@ -123,8 +132,38 @@ def test_padding_changes_no_bit() -> None:
     assert all(map(same_bytes, ours, theirs))
 
 
-def test_a_step_reads_tokens_that_have_not_come_back() -> None:
+def test_padding_changes_no_token_of_rows_with_penalties_and_nothing_that_is_told_of_them() -> None:
+    found = []
+    for has_graphs in (False, True):
+        _, gpu = benches("glm", deterministic=True, has_graphs=has_graphs)
+        gpu.sequences[0].submit.sampling = ADJUSTED
+        with gpu_path():
+            found.append([gpu.step(tokens) for tokens in ([[1], [2], [3]], [[4], [4], [4]])])
+    assert found[0] == found[1]
+    assert [entry is not None for entry in found[0][1].logprobs_S] == [True, False, False]
+
+
+def test_penalties_and_log_probabilities_are_the_cpus() -> None:
+    cpu, gpu = benches("kimi")
+    for bench in (cpu, gpu):
+        bench.sequences[1].submit.sampling = ADJUSTED
+    tokens: list[list[int]] = chunks("kimi")
+    expected = cpu.step(tokens)
+    with gpu_path():
+        found = gpu.step(tokens)
+    assert found.tokens_S == expected.tokens_S
+    ours, theirs = found.logprobs_S[1], expected.logprobs_S[1]
+    assert ours is not None and theirs is not None
+    assert ours.chosen.token_id == theirs.chosen.token_id
+    logprobs = [pytest.approx(each.logprob, abs=0.3) for each in theirs.top]
+    assert [each.logprob for each in ours.top] == logprobs
+
+
+@pytest.mark.parametrize("is_adjusted", [False, True], ids=["plain", "adjusted"])
+def test_a_step_reads_tokens_that_have_not_come_back(is_adjusted: bool) -> None:
     drawn = Sampling(seed=11, temperature=0.8, top_p=0.9)
+    if is_adjusted:
+        drawn = msgspec.structs.replace(ADJUSTED, seed=11)
     answers = []
     for is_late in (False, True):
         _, gpu = benches("kimi")

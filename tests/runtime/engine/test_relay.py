@@ -62,3 +62,4 @@ def test_what_was_said_is_part_of_the_prompt_when_it_begins_again() -> None:
     relay.hear(Preempted(request_id="r"), 4.0)
     again = parts.run[-1]
     assert (again.part, again.token_ids, again.max_tokens) == ("prefill", [5, 6, 7], 3)
+    assert again.num_generated == 1

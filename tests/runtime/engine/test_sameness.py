@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -16,6 +17,7 @@ from support.engine import (
     Transcript,
     a_submit,
     an_engine,
+    assert_likelihoods,
     assert_nothing_is_held,
     expected_answer,
     run_to_end,
@@ -33,6 +35,11 @@ SAMPLINGS = st.builds(
     temperature=st.sampled_from([0.0, 0.0, 0.8, 1.5]),
     top_k=st.sampled_from([None, 5]),
     top_p=st.sampled_from([1.0, 0.9]),
+    frequency_penalty=st.sampled_from([0.0, 0.0, 0.4]),
+    presence_penalty=st.sampled_from([0.0, 0.0, 0.3]),
+    repetition_penalty=st.sampled_from([1.0, 1.0, 1.2]),
+    logit_bias=st.sampled_from([(), (), ((3, 2.0), (7, -100.0))]),
+    top_logprobs=st.sampled_from([None, 0, 3]),
 )
 LENGTHS = st.integers(1, 90) | st.sampled_from([31, 32, 33, 63, 64, 65, 127, 128, 129, 150])
 
@@ -115,6 +122,7 @@ def test_each_request_gets_the_tokens_that_it_would_get_alone(
     for request_id, submit in submits.items():
         expected = expected_answer(submit)
         told = transcript.tokens[request_id]
+        assert_likelihoods(transcript.logprobs[request_id], submit, told)
         if request_id in transcript.finished:
             assert told == expected
             ended_itself = expected[-1] in submit.stop_token_ids
@@ -133,7 +141,13 @@ def test_preempted_requests_go_on_without_loss_or_repeat(chunk_tokens: int) -> N
             f"r{n}",
             prompt=[n + 1] * (30 + 9 * n),
             max_tokens=3 * PAGE_TOKENS,
-            sampling=Sampling(seed=n, temperature=float(n % 2)),
+            sampling=Sampling(
+                seed=n,
+                temperature=float(n % 2),
+                frequency_penalty=0.1 * (n % 3),
+                repetition_penalty=1.0 + 0.2 * (n % 4),
+                top_logprobs=2,
+            ),
             stop_token_ids=(),
         )
         for n in range(6)
@@ -142,7 +156,9 @@ def test_preempted_requests_go_on_without_loss_or_repeat(chunk_tokens: int) -> N
         loop.submit(submit)
     transcript = run_to_end(loop)
     for submit in submits:
-        assert transcript.tokens[submit.request_id] == expected_answer(submit)
+        told = transcript.tokens[submit.request_id]
+        assert told == expected_answer(submit)
+        assert_likelihoods(transcript.logprobs[submit.request_id], submit, told)
     num_chunks = [
         transcript.finished[submit.request_id].timings.num_prefill_chunks  # type: ignore[union-attr]  # it finished
         for submit in submits
@@ -165,3 +181,26 @@ def test_requests_of_two_models_do_not_meet() -> None:
     for submit in submits:
         assert transcript.tokens[submit.request_id] == expected_answer(submit)
     assert_nothing_is_held(loop)
+
+
+@pytest.mark.parametrize("num_said", [1, 7, 70])
+def test_what_was_said_before_counts_as_answer_when_it_is_submitted_again(num_said: int) -> None:
+    sampling = Sampling(
+        seed=4,
+        temperature=0.8,
+        frequency_penalty=0.3,
+        presence_penalty=0.2,
+        repetition_penalty=1.3,
+        logit_bias=((2, 1.5),),
+    )
+    submit = a_submit(prompt=[3, 4, 3], max_tokens=100, sampling=sampling, stop_token_ids=())
+    expected = expected_answer(submit)
+    again = msgspec.structs.replace(
+        submit,
+        token_ids=[*submit.token_ids, *expected[:num_said]],
+        num_generated=num_said,
+        max_tokens=100 - num_said,
+    )
+    loop = an_engine()
+    loop.submit(again)
+    assert run_to_end(loop).tokens["r"] == expected[num_said:]

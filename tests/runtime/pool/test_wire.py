@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from support.fake_node import a_submit
-from tenantry_runtime.core import Sampling, Share
+from tenantry_runtime.core import ChosenLogprob, Sampling, Share, TokenLogprob
 from tenantry_runtime.pool.frames import MAX_FRAME_BYTES, split
 from tenantry_runtime.pool.messages import (
     Cancel,
+    Constraint,
     Failed,
+    HandoffEnd,
     SequenceTokens,
     ServedElsewhere,
     ServiceReport,
@@ -52,6 +54,9 @@ def test_all_that_is_said_of_a_sequence_survives_packing() -> None:
         share=Share(weight=2.0, guaranteed=0.25, ceiling=0.75),
         may_wait=False,
         max_waiting=7,
+        constraint=Constraint(lark="start: /a+/"),
+        num_generated=1,
+        is_background=True,
         first_token_within_ms=800,
     )
     defaults = {field.name: field.default for field in msgspec.structs.fields(Submit)}
@@ -88,7 +93,7 @@ def test_messages_are_told_apart_by_their_tags() -> None:
 def test_fields_of_a_newer_peer_are_ignored() -> None:
     newer_hello = msgspec.msgpack.encode({"edge": "e", "version": 3, "colour": "blue"})
     newer_step = msgspec.msgpack.encode(
-        {"type": "step", "step": 1, "sequences": [["a", [5], None, 0, None, "later field"]]}
+        {"type": "step", "step": 1, "sequences": [["a", [5], None, 0, None, [], "later field"]]}
     )
 
     assert decode_hello(newer_hello).version == 3
@@ -142,3 +147,37 @@ def test_a_number_of_bytes_that_is_no_number_of_ids_is_refused() -> None:
     assert isinstance(broken, PackedSubmit)
     with pytest.raises(ValueError):
         unpack(broken)
+
+
+def test_log_probabilities_survive_the_way() -> None:
+    entry = ChosenLogprob(TokenLogprob(5, -0.25), (TokenLogprob(4, -0.125), TokenLogprob(5, -0.25)))
+    tokens = SequenceTokens(request_id="a", token_ids=(5,), logprobs=(entry,))
+    step = Step(step=1, sequences=[tokens])
+    end = HandoffEnd(
+        handoff=1,
+        num_pages=2,
+        first_token=5,
+        queued_ns=1,
+        prefill_started_ns=2,
+        first_token_ns=3,
+        num_prefill_chunks=1,
+        first_logprob=entry,
+    )
+
+    assert decode_node_message(encode(step)) == step
+    assert msgspec.msgpack.decode(encode(end), type=HandoffEnd) == end
+
+
+def test_parameters_of_sampling_survive_the_way() -> None:
+    sampling = Sampling(
+        seed=1,
+        frequency_penalty=0.5,
+        presence_penalty=-0.5,
+        repetition_penalty=1.25,
+        logit_bias=((3, -100.0), (7, 0.5)),
+        top_logprobs=20,
+    )
+    submit = msgspec.structs.replace(a_submit(), sampling=sampling)
+    packed = decode_work(encode(pack(submit)))
+    assert isinstance(packed, PackedSubmit)
+    assert unpack(packed).sampling == sampling
