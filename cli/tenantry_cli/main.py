@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from .ai import ai
+from .batch import batch
 from .bench import bench
 from .dev import dev
 from .drill import drill
@@ -77,6 +78,7 @@ def main() -> None:
 
 
 main.add_command(ai)
+main.add_command(batch)
 main.add_command(bench)
 main.add_command(dev)
 main.add_command(drill)

@@ -22,7 +22,8 @@ class Request:
     """Canonical id."""
     prompt_tokens: int
     max_tokens: int | None
-    """Of the answer; None: as many as there is room for."""
+    """Of an answer; None: as many as there is room for."""
+    num_answers: int = 1
 
 
 class Permit(Protocol):

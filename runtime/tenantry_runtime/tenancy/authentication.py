@@ -53,9 +53,11 @@ class Authenticator:
         """Of the tokens that were good; whoever runs the process keeps it (`LastUse.keep`)."""
 
     async def authenticate(
-        self, secret: str | None, account: str, scope: Scope = Scope.RUN
+        self, secret: str | None, account: str | None, scope: Scope = Scope.RUN
     ) -> Principal:
         """Return who calls, where the token is good for the account and the scope.
+
+        Without an account it is good for its own.
 
         Raises `Unauthenticated` for a missing token or one that is none, `Forbidden` for one of
         another account, whether that exists or not, or without the scope, and `AccountSuspended`.
@@ -69,7 +71,7 @@ class Authenticator:
             await _next_tick(started_s)
             raise Unauthenticated
         token_id, tenant, scopes, suspended_ms, terms, overrides = row
-        if tenant != account:
+        if account is not None and tenant != account:
             raise Forbidden
         if suspended_ms is not None:
             raise AccountSuspended

@@ -150,3 +150,38 @@ secrets = sa.Table(
     sa.Column("sealed", sa.LargeBinary, nullable=False, doc="`tenancy.secrets`"),
     sa.Column("updated_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
 )
+
+batches = sa.Table(
+    "batches",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("account_id", sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column("token_id", sa.String(64), nullable=False, doc="that it was submitted with"),
+    sa.Column("model", sa.String(128), nullable=False, doc="canonical id"),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
+    sa.Column("started_ms", sa.BigInteger, nullable=True, doc="null: nothing of it has run"),
+    sa.Column("ended_ms", sa.BigInteger, nullable=True, index=True, doc="null: not complete"),
+    sa.Column("num_requests", sa.Integer, nullable=False),
+    sa.Column("num_done", sa.Integer, nullable=False),
+    sa.Column("num_bytes", sa.BigInteger, nullable=False, doc="of its requests"),
+    sa.Column("prompt_tokens", sa.BigInteger, nullable=False, doc="of all answers"),
+    sa.Column("completion_tokens", sa.BigInteger, nullable=False, doc="of all answers"),
+    sa.Index("ix_batches_account_id_ended_ms", "account_id", "ended_ms"),
+)
+
+batch_requests = sa.Table(
+    "batch_requests",
+    metadata,
+    sa.Column("batch_id", sa.ForeignKey("batches.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, doc="its place in the batch, from 0"),
+    sa.Column("account_id", sa.String(64), nullable=False),
+    sa.Column("external_reference", sa.String(256), nullable=True),
+    sa.Column("body", sa.LargeBinary, nullable=False, doc="JSON; empty once there is a response"),
+    sa.Column("due_ms", sa.BigInteger, nullable=True, doc="may be claimed then; null: done"),
+    sa.Column("claim", sa.String(64), nullable=True, doc="of whom it runs at; null: nobody's"),
+    sa.Column("num_attempts", sa.Integer, nullable=False),
+    sa.Column("num_failures", sa.Integer, nullable=False, doc="attempts that nothing excuses"),
+    sa.Column("response", sa.LargeBinary, nullable=True, doc="JSON, as it is printed"),
+    sa.Index("ix_batch_requests_account_id_due_ms", "account_id", "due_ms"),
+)
+"""Requests that wait for spare capacity, and what came of them (`tenancy.batches`)."""

@@ -12,6 +12,7 @@ from tenantry_runtime.errors import StoreUnavailable
 
 from . import schema
 from .accounts import Account, Accounts
+from .batches import Batches
 from .database import Database, open_database
 from .incidents import IncidentStore
 from .plans import Plans
@@ -27,6 +28,7 @@ class Store:
         self.plans = Plans(database)
         self.tokens = Tokens(database)
         self.incidents = IncidentStore(database)
+        self.batches = Batches(database)
 
     async def check(self) -> None:
         """Raise `StoreUnavailable` unless the store answers, with its tables."""

@@ -109,6 +109,20 @@ async def test_a_token_opens_no_other_account(store: Store, account: str) -> Non
 
 
 @pytest.mark.asyncio
+async def test_a_token_without_an_account_beside_it_names_its_own(store: Store) -> None:
+    created = await store.create_token(ALICE, name="t", scopes=["run"])
+    authenticator = Authenticator(store)
+
+    principal = await authenticator.authenticate(created.secret, None)
+
+    assert principal.tenant == ALICE
+    with pytest.raises(Forbidden):
+        await authenticator.authenticate(created.secret, None, Scope.ADMIN)
+    with pytest.raises(Unauthenticated):
+        await authenticator.authenticate(created.secret + "x", None)
+
+
+@pytest.mark.asyncio
 async def test_a_token_that_differs_in_its_last_character_is_unknown(store: Store) -> None:
     secret = (await store.create_token(ALICE, name="t")).secret
     other = secret[:-1] + ("A" if secret[-1] != "A" else "B")

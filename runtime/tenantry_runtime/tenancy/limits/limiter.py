@@ -66,14 +66,17 @@ class StoreLimiter:
             return
         place = terms.place
         expected = self._lengths.expected(place.tenant, place.model, request.max_tokens)
-        held = await self.meter.admit(terms, request.prompt_tokens + expected)
+        num_expected = request.prompt_tokens + request.num_answers * expected
+        held = await self.meter.admit(terms, num_expected)
         try:
             yield permit
         finally:
             self.meter.settle(held, permit.num_tokens)
             num_output = permit.num_tokens - request.prompt_tokens
             if held.tokens is not None and num_output > 0:
-                self._lengths.add(place.tenant, place.model, num_output)
+                # of each answer, as it is asked for
+                num_each = -(-num_output // request.num_answers)
+                self._lengths.add(place.tenant, place.model, num_each)
 
     def _now_us(self) -> int:
         return self._database.now_ms() * 1000

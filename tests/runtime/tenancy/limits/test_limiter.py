@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,20 @@ async def test_answers_are_expected_to_be_as_long_as_the_tenants_have_been(
         await written_down(limiter)
         # 30 of them are used; 970 are enough for 32 times 30
         assert (await ask_at_once([limiter], request, times=40, used=30)).num_admitted == 32
+
+
+@pytest.mark.asyncio
+async def test_several_answers_are_expected_to_be_as_long_as_that_each(
+    tmp_path: Path, database_url: str | None
+) -> None:
+    clock, principal = Clock(), a_principal(tokens=3_000)
+    request = replace(a_request(principal, prompt=10, answer=None), num_answers=4)
+    async with edges(tmp_path, database_url, clock) as [limiter]:
+        # the prompt's 10 and four times 512, of 3,000
+        assert (await ask_at_once([limiter], request, times=3, used=90)).num_admitted == 1
+        await written_down(limiter)
+        # 20 of each answer are used; 2,910 are enough for 32 times 90
+        assert (await ask_at_once([limiter], request, times=40, used=90)).num_admitted == 32
 
 
 @pytest.mark.asyncio
