@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.command_line import PROGRAM
 from support.http_peer import an_unused_port
-from support.supervised import Supervised, a_process
+from support.supervised import PATIENCE_S, Supervised, a_process
 from tenantry.credentials import Credentials, load_credentials
 
 LAST_LINE = "Ctrl-C ends everything."
@@ -44,14 +44,16 @@ def a_dev_server(
     catalog: Path | None = None,
     demo: bool = False,
     pools: bool = False,
+    patience_s: float = PATIENCE_S,
 ) -> Iterator[DevServer]:
-    """Start one; leaving kills it if it still runs, and after `supervised.PATIENCE_S` in any case."""
+    """Start one; leaving kills it if it still runs, and after `patience_s` in any case."""
     port = port or an_unused_port()
     options = ["--port", str(port), "--state-dir", str(folder / "state")]
     options += ["--catalog", str(catalog)] if catalog else []
     options += ["--demo"] if demo else []
     options += ["--pools"] if pools else []
-    with a_process(PROGRAM, "dev", *options, env=environment(folder)) as supervised:
+    own = environment(folder)
+    with a_process(PROGRAM, "dev", *options, env=own, patience_s=patience_s) as supervised:
         yield DevServer(folder=folder, port=port, process=supervised.process)
 
 

@@ -10,9 +10,9 @@ from functools import partial
 import torch
 
 from support.fake_decoder import FakeCache, FakeConfig, FakeDecoder, next_logits
-from support.sampler_reference import draw
+from support.sampler_reference import adjusted, draw, logprobs
 from tenantry_runtime.cache.wire_pages import WirePages
-from tenantry_runtime.core import FinishReason, Phase, Sampling, Share
+from tenantry_runtime.core import ChosenLogprob, FinishReason, Phase, Sampling, Share
 from tenantry_runtime.engine.build import LoadedModel, PageParts, assemble_loop
 from tenantry_runtime.engine.config import ModelSource, NodeConfig
 from tenantry_runtime.engine.loop import EngineLoop
@@ -36,6 +36,7 @@ def a_submit(
     share: Share | None = None,
     may_wait: bool = True,
     max_waiting: int | None = None,
+    is_background: bool = False,
 ) -> Submit:
     return Submit(
         request_id=request_id,
@@ -48,6 +49,7 @@ def a_submit(
         share=share or Share(),
         may_wait=may_wait,
         max_waiting=max_waiting,
+        is_background=is_background,
     )
 
 
@@ -67,10 +69,12 @@ def an_engine(
     separate_pools: bool = False,
     handoff_bytes: int = 4 << 20,
     port: PagePort | None = None,
+    directory: str = "unused",
 ) -> EngineLoop:
+    """`directory`: of a checkpoint whose vocabulary the fake has, where grammars need it."""
     config = NodeConfig(
         models=tuple(
-            ModelSource(id=model, directory="unused", phases=phases, separate_pools=separate_pools)
+            ModelSource(id=model, directory=directory, phases=phases, separate_pools=separate_pools)
             for model in models
         ),
         # the fake's pages are words, and leave as they are
@@ -97,7 +101,10 @@ def expected_answer(submit: Submit, vocab_size: int = FakeConfig().vocab_size) -
     token_ids = list(submit.token_ids)
     answer: list[int] = []
     while len(answer) < submit.max_tokens:
-        token_id = draw(next_logits(token_ids, vocab_size), submit.sampling, len(token_ids))
+        logits = adjusted(
+            next_logits(token_ids, vocab_size), submit.sampling, submit.token_ids, answer
+        )
+        token_id = draw(logits, submit.sampling, len(token_ids))
         token_ids.append(token_id)
         answer.append(token_id)
         if token_id in submit.stop_token_ids:
@@ -105,11 +112,34 @@ def expected_answer(submit: Submit, vocab_size: int = FakeConfig().vocab_size) -
     return answer
 
 
+def assert_likelihoods(
+    told: Sequence[ChosenLogprob],
+    submit: Submit,
+    answer: Sequence[int],
+    vocab_size: int = FakeConfig().vocab_size,
+) -> None:
+    """Check what was told with an answer's tokens against the fake model's own distribution."""
+    num_top = submit.sampling.top_logprobs
+    if num_top is None:
+        assert not told
+        return
+    token_ids = list(submit.token_ids)
+    for token_id, entry in zip(answer, told, strict=True):
+        logits = next_logits(token_ids, vocab_size)
+        expected = logprobs(logits)
+        order = sorted(range(vocab_size), key=lambda token: (-logits[token], token))
+        assert entry.chosen.token_id == token_id
+        assert abs(entry.chosen.logprob - expected[token_id]) < 1e-6
+        assert [each.token_id for each in entry.top] == order[:num_top]
+        token_ids.append(token_id)
+
+
 class Transcript:
     """Everything that an engine has said, by request."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, list[int]] = defaultdict(list)
+        self.logprobs: dict[str, list[ChosenLogprob]] = defaultdict(list)
         self.finished: dict[str, SequenceTokens] = {}
         self.failed: dict[str, Failed] = {}
 
@@ -131,6 +161,7 @@ class Transcript:
         assert request_id not in self.finished, "tokens after the last ones"
         assert request_id not in self.failed, "tokens after a failure"
         self.tokens[request_id].extend(sequence.token_ids)
+        self.logprobs[request_id].extend(sequence.logprobs)
         if sequence.finish is not None:
             self.finished[request_id] = sequence
 

@@ -107,6 +107,11 @@ class PlainText:
     width: int = 1
     """How often each character of content is written."""
 
+    vocab_size: int = 0x110000
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return chr(token_id).encode()
+
     def render(
         self, messages: Sequence[Message], tools: Sequence[Tool], options: RenderOptions
     ) -> Prompt:
@@ -117,7 +122,9 @@ class PlainText:
     def encode(self, prompt: Prompt) -> list[int]:
         return [ord(char) for part in prompt.parts if isinstance(part, Text) for char in part.text]
 
-    def machine(self, initial: OutputState, tools: Sequence[Tool]) -> PlainMachine:
+    def machine(
+        self, initial: OutputState, tools: Sequence[Tool], messages: Sequence[Message] = ()
+    ) -> PlainMachine:
         return PlainMachine(initial, self.width)
 
 

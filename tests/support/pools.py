@@ -121,6 +121,7 @@ class Cluster:
         return replace(
             submit,
             token_ids=[*submit.token_ids, *told],
+            num_generated=len(told),
             max_tokens=submit.max_tokens - len(told),
         )
 

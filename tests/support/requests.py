@@ -32,12 +32,20 @@ def a_call(call_id: str = "call_0", name: str = "f", arguments: Any = "{}") -> d
     }
 
 
+def a_target(entry: CatalogEntry = KIMI) -> Target:
+    """What a body is parsed against: a model whose tokens are characters."""
+    return Target(
+        entry=entry,
+        defaults=SamplingDefaults(temperature=0.6, top_p=0.95),
+        vocab_size=1000,
+        token_bytes=lambda token_id: chr(token_id).encode(),
+    )
+
+
 def parsed_body(
     body: bytes, *, entry: CatalogEntry = KIMI, session: str | None = None
 ) -> GenerateRequest:
-    dialect = WorkersAI(draw_seed=lambda: SEED)
-    target = Target(entry=entry, defaults=SamplingDefaults(temperature=0.6, top_p=0.95))
-    return dialect.parse(body, target, session=session)
+    return WorkersAI(draw_seed=lambda: SEED).parse(body, a_target(entry), session=session)
 
 
 def parsed(**fields: Any) -> GenerateRequest:

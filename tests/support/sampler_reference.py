@@ -14,6 +14,32 @@ def uniform(seed: int, position: int) -> float:
     return (_splitmix64(_finalized(seed), position) >> 11) / (1 << 53)
 
 
+def adjusted(
+    logits_V: np.ndarray, sampling: Sampling, prompt: list[int], answer: list[int]
+) -> np.ndarray:
+    """Return what bias and penalties make of a row, token by token."""
+    logits_V = logits_V.astype(np.float64)
+    for token, bias in sampling.logit_bias:
+        logits_V[token] += bias
+    for token in {*prompt, *answer}:
+        is_likely = logits_V[token] > 0
+        factor = 1 / sampling.repetition_penalty if is_likely else sampling.repetition_penalty
+        logits_V[token] *= factor
+    for token in answer:
+        logits_V[token] -= sampling.frequency_penalty
+    for token in set(answer):
+        logits_V[token] -= sampling.presence_penalty
+    return logits_V
+
+
+def logprobs(logits_V: np.ndarray) -> np.ndarray:
+    """Return the natural logarithm of each token's probability."""
+    logits_V = logits_V.astype(np.float64)
+    centered_V = logits_V - logits_V.max()
+    logprobs_V: np.ndarray = centered_V - np.log(np.exp(centered_V).sum())
+    return logprobs_V
+
+
 def distribution(logits_V: np.ndarray, sampling: Sampling) -> np.ndarray:
     """Return the exact probabilities from which a row's token is to be drawn."""
     logits_V = logits_V.astype(np.float64)

@@ -82,6 +82,7 @@ class Desk:
         may_wait: bool = True,
         max_waiting: int | None = None,
         is_again: bool = False,
+        is_background: bool = False,
     ) -> None:
         """Of `num_prompt` tokens that are all alike, or of others."""
         submit = a_submit(
@@ -92,6 +93,7 @@ class Desk:
             share=share,
             may_wait=may_wait,
             max_waiting=max_waiting,
+            is_background=is_background,
         )
         sequence = Sequence(submit, arrival=next(self._arrivals), owners=self.owners, queued_s=0.0)
         self.scheduler.add(sequence, is_again=is_again)

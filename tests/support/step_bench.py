@@ -17,6 +17,8 @@ from tenantry_runtime.cache.pages import Lease
 from tenantry_runtime.cache.tags import PageTags
 from tenantry_runtime.core import Phase, Sampling
 from tenantry_runtime.engine.device_runner import DeviceHandle, DeviceRunner
+from tenantry_runtime.engine.guide import Guide
+from tenantry_runtime.engine.history import TokenHistory, is_adjusting
 from tenantry_runtime.engine.plan import Entry, StepPlan, StepResult
 from tenantry_runtime.engine.runner import Runner
 from tenantry_runtime.models.config import Family
@@ -44,6 +46,9 @@ class BenchSequence:
     held: _Held
     submit: _Submit
     length: int = 0
+    tokens: list[int] = field(default_factory=list)
+    history: TokenHistory | None = None
+    guide: Guide | None = None
 
 
 class Listening:
@@ -124,7 +129,7 @@ class Bench:
         """Take over what another bench's sequences have written."""
         for ours, theirs in zip(self.sequences, other.sequences, strict=True):
             assert ours.held.lease.refs == theirs.held.lease.refs
-            ours.length = theirs.length
+            ours.length, ours.tokens = theirs.length, list(theirs.tokens)
         pairs = [
             *zip(self.cache.latent_N, other.cache.latent_N, strict=True),
             *zip(self.cache.index_keys.values(), other.cache.index_keys.values(), strict=True),
@@ -146,9 +151,14 @@ class Bench:
             if token_ids is None:
                 continue
             wants = wants_S is None or wants_S[n]
+            sampling = sequence.submit.sampling
+            if sequence.history is None and is_adjusting(sampling):
+                # all its tokens count as answer
+                sequence.history = TokenHistory(sampling, (), 0)
             # a runner asks nothing else of a sequence
             entries.append(Entry(cast(Any, sequence), token_ids, sequence.length, wants))
             sequence.length += len(token_ids)
+            sequence.tokens += token_ids
         return StepPlan(step=1, phase=phase, entries=tuple(entries))
 
     def step(self, tokens_S: Sequence[Sequence[int] | None]) -> StepResult:

@@ -47,8 +47,10 @@ class Supervised:
 
 
 @contextmanager
-def a_process(program: str, *arguments: str, env: Mapping[str, str]) -> Iterator[Supervised]:
-    """Run Python code; leaving kills it if it still runs, and after `PATIENCE_S` in any case."""
+def a_process(
+    program: str, *arguments: str, env: Mapping[str, str], patience_s: float = PATIENCE_S
+) -> Iterator[Supervised]:
+    """Run Python code; leaving kills it if it still runs, and after `patience_s` in any case."""
     with subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdin=subprocess.DEVNULL,
@@ -58,7 +60,7 @@ def a_process(program: str, *arguments: str, env: Mapping[str, str]) -> Iterator
         env=env,
         start_new_session=True,
     ) as process:
-        watchdog = threading.Timer(PATIENCE_S, process.kill)
+        watchdog = threading.Timer(patience_s, process.kill)
         watchdog.start()
         try:
             yield Supervised(process=process)

@@ -38,7 +38,7 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode")
 _serial = itertools.count()
 
 
-class _WholeSequence:
+class WholeSequence:
     """A `RunningSequence` that is only read."""
 
     started: Started | None = None
@@ -124,7 +124,7 @@ class FakeTokenSource:
             self.crowded.set()
         has_finished = [False]
         try:
-            yield _WholeSequence(self._run(submit, has_finished))
+            yield WholeSequence(self._run(submit, has_finished))
         finally:
             self.num_open -= 1
             if not has_finished[0]:

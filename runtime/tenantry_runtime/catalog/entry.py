@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -9,6 +10,8 @@ from msgspec import Meta
 
 Capability: TypeAlias = Literal["function_calling", "reasoning", "vision", "async_queue"]
 """Named as the properties of a model page are."""
+
+ResultShape: TypeAlias = Literal["chat.completion", "response"]
 
 ModelName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9@._:/-]{1,128}$")]
 # the bound keeps the cost of any request within 64 bits of pico-USD (`pricing`)
@@ -50,9 +53,23 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prices: Prices | None = None
     capabilities: tuple[Capability, ...] = ()
     reasoning_effort: ReasoningEffort | None = None
+    result_shape: ResultShape = "chat.completion"
+    """What `/ai/run` answers with: OpenAI's object, or `{"response": …}` of older models."""
     created_at: str = "2026-01-01 00:00:00.000"
     """When it was added to the catalog, as model pages print it."""
     tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            datetime.fromisoformat(self.created_at)
+        except ValueError as error:
+            raise ValueError(f"created_at is no time: {error}") from error
+
+    @property
+    def created_s(self) -> int:
+        """When it was added, in seconds since 1970; a time without a zone is UTC."""
+        created = datetime.fromisoformat(self.created_at)
+        return int((created if created.tzinfo else created.replace(tzinfo=UTC)).timestamp())
 
     @property
     def names(self) -> tuple[str, ...]:

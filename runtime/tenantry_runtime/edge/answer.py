@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tenantry_runtime.core import Event, Finish, FinishReason, OutputEvent, Usage
+from tenantry_runtime.core import (
+    ChosenLogprob,
+    Event,
+    Finish,
+    FinishReason,
+    LogprobsDelta,
+    OutputEvent,
+    Usage,
+)
 from tenantry_runtime.pool.messages import SequenceTokens, Timings
 from tenantry_runtime.text import StopStrings
 
@@ -57,7 +65,7 @@ class Answer:
             self._cached_tokens = tokens.cached_tokens
         self._completion_tokens += len(tokens.token_ids)
         self.timings = tokens.timings
-        events, is_stopped = self._stop.feed(self._machine.feed(tokens.token_ids))
+        events, entries, is_stopped = self._feed(tokens)
         if not is_stopped and tokens.finish is not None:
             rest, is_stopped = self._stop.feed(self._machine.finish(tokens.finish))
             events += rest
@@ -66,9 +74,31 @@ class Answer:
                 self.reason = self._why(tokens.finish)
         if is_stopped:
             self.reason = FinishReason.STOP
-        if self.reason is None:
-            return [*events]
-        return [*events, Finish(reason=self.reason, usage=self.usage)]
+        told: list[Event] = [*events]
+        if entries:
+            told.append(LogprobsDelta(entries))
+        if self.reason is not None:
+            told.append(Finish(reason=self.reason, usage=self.usage))
+        return told
+
+    def _feed(
+        self, tokens: SequenceTokens
+    ) -> tuple[list[OutputEvent], tuple[ChosenLogprob, ...], bool]:
+        """Return what may be shown, how likely its tokens were, and whether a stop string has come.
+
+        Tokens whose text is held back are told of at once. The one that completes a stop string is
+        not told of, nor any after it: tokens that are told of never hold a whole stop string.
+        """
+        if not tokens.logprobs:
+            events, is_stopped = self._stop.feed(self._machine.feed(tokens.token_ids))
+            return events, (), is_stopped
+        events = []
+        for num_before, token_id in enumerate(tokens.token_ids):
+            more, is_stopped = self._stop.feed(self._machine.feed([token_id]))
+            events += more
+            if is_stopped:
+                return events, tokens.logprobs[:num_before], True
+        return events, tokens.logprobs, False
 
     def _why(self, finish: FinishReason) -> FinishReason:
         if finish is FinishReason.STOP and self._machine.num_tool_calls:

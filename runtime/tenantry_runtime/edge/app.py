@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,29 +18,44 @@ from tenantry_runtime.errors import (
     TenantryError,
 )
 
-from . import envelope, errors
+from . import envelope, errors, openai_errors
+from .batch import BatchEndpoint
+from .completions import Completions
 from .coverage import report_coverage
+from .dialect import Dialect
 from .health import health, ready
-from .listing import search_models
+from .listing import search_authors, search_models, search_tasks
+from .model_schema import show_schema
+from .openai_chat import OpenAIChat
+from .openai_models import list_models, show_model
+from .openapi import show_document
 from .reply import JSON
-from .run import ROUTE as RUN_ROUTE, RunEndpoint
+from .responses import Responses
+from .run import RunEndpoint
 from .services import Services
 from .workers_ai import WorkersAI
 
-COVERAGE_ROUTE = "/client/v4/accounts/{account}/ai/coverage"
-MODELS_ROUTE = "/client/v4/accounts/{account}/ai/models/search"
+ACCOUNT = "/client/v4/accounts/{account}/ai"
+RUN_ROUTE = f"{ACCOUNT}/run/{{model:path}}"
+
+OPENAI_BASES = (f"{ACCOUNT}/v1", "/v1")
+"""Where OpenAI's API is: under an account, and where clients insist on it; there the token says whose
+it is."""
+
+OPENAI_DIALECTS: Mapping[str, type[Dialect]] = MappingProxyType(
+    {"chat/completions": OpenAIChat, "completions": Completions, "responses": Responses}
+)
 
 
 def build_app(services: Services) -> Starlette:
     """Put the routes together."""
-    run = RunEndpoint(services, WorkersAI())
     app = Starlette(
         routes=[
             Route("/health", health),
             Route("/ready", partial(ready, services=services)),
-            Route(COVERAGE_ROUTE, partial(report_coverage, services=services)),
-            Route(MODELS_ROUTE, partial(search_models, services=services)),
-            Route(RUN_ROUTE, run, methods=["POST"]),
+            *_account_routes(services),
+            *(route for base in OPENAI_BASES for route in _openai_routes(base, services)),
+            Route("/openapi.json", partial(show_document, services=services)),
         ],
         exception_handlers={
             HTTPException: _not_routed,
@@ -52,26 +68,64 @@ def build_app(services: Services) -> Starlette:
     return app
 
 
+def _account_routes(services: Services) -> list[Route]:
+    listings = {
+        "coverage": report_coverage,
+        "models/search": search_models,
+        "models/schema": show_schema,
+        "tasks/search": search_tasks,
+        "authors/search": search_authors,
+        "openapi.json": show_document,
+    }
+    run = RunEndpoint(services, WorkersAI(), RUN_ROUTE)
+    return [
+        *(
+            Route(f"{ACCOUNT}/{path}", partial(endpoint, services=services))
+            for path, endpoint in listings.items()
+        ),
+        Route(RUN_ROUTE, BatchEndpoint(services, WorkersAI(), run), methods=["POST"]),
+    ]
+
+
+def _openai_routes(base: str, services: Services) -> list[Route]:
+    runs = {f"{base}/{path}": dialect() for path, dialect in OPENAI_DIALECTS.items()}
+    return [
+        *(
+            Route(path, RunEndpoint(services, dialect, path), methods=["POST"])
+            for path, dialect in runs.items()
+        ),
+        Route(f"{base}/models", partial(list_models, services=services)),
+        Route(f"{base}/models/{{model:path}}", partial(show_model, services=services)),
+    ]
+
+
 async def _not_routed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        return _response(MethodNotAllowed(request.method), error.headers)
-    return _response(RouteNotFound())
+        return _response(request, MethodNotAllowed(request.method), error.headers)
+    return _response(request, RouteNotFound())
 
 
-async def _refused(_request: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, TenantryError)
-    return _response(error)
+    return _response(request, error)
 
 
-async def _failed(_request: Request, _error: Exception) -> Response:
+async def _failed(request: Request, _error: Exception) -> Response:
     # starlette raises the error again after this answer, and the server logs it
-    return _response(TenantryError())
+    return _response(request, TenantryError())
 
 
-def _response(error: TenantryError, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(
-        envelope.failure(error),
-        errors.answer(error).status,
-        headers={**JSON, **errors.headers(error), **(headers or {})},
-    )
+def _response(
+    request: Request, error: TenantryError, headers: Mapping[str, str] | None = None
+) -> Response:
+    if _is_openai(request.url.path):
+        status, body = openai_errors.status(error), openai_errors.failure(error)
+    else:
+        status, body = errors.answer(error).status, envelope.failure(error)
+    return Response(body, status, headers={**JSON, **errors.headers(error), **(headers or {})})
+
+
+def _is_openai(path: str) -> bool:
+    """Say whether a path, also one that is no route, is of OpenAI's API."""
+    return path.startswith("/v1/") or (path.startswith("/client/v4/") and "/ai/v1/" in path)

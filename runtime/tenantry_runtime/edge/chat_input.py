@@ -8,6 +8,7 @@ unanswered. System messages may stand anywhere; `developer` is another word for 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -17,13 +18,11 @@ from msgspec import Meta
 from tenantry_runtime.core import Message, Tool, ToolCall
 from tenantry_runtime.errors import InvalidInput
 
+from .parameters import Input
+
 ToolName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 CallId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
 ParticipantName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
-
-
-class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all that clients send: a field that we do not know is an error."""
 
 
 class TextPart(Input, frozen=True, kw_only=True, tag_field="type", tag="text"):
@@ -132,14 +131,19 @@ class ToolInput(Input, frozen=True, kw_only=True):
     strict: bool | None = None
 
 
-def conversation(messages: Sequence[MessageInput]) -> tuple[Message, ...]:
-    """Translate a conversation; raise `InvalidInput` where a message is out of place."""
+def conversation(
+    messages: Sequence[MessageInput], paths: Sequence[str] | None = None
+) -> tuple[Message, ...]:
+    """Translate a conversation; raise `InvalidInput` where a message is out of place.
+
+    `paths`: where in the request each message stands, if not in a list `messages`.
+    """
     if not messages:
         raise InvalidInput("messages", "must not be empty")
+    paths = paths or [f"messages[{index}]" for index in range(len(messages))]
     open_calls: set[str] = set()
     read: list[Message] = []
-    for index, message in enumerate(messages):
-        path = f"messages[{index}]"
+    for message, path in zip(messages, paths, strict=True):
         match message:
             case SystemMessage() | DeveloperMessage():
                 read.append(_plain("system", message, path))
@@ -156,8 +160,9 @@ def conversation(messages: Sequence[MessageInput]) -> tuple[Message, ...]:
                 problem = "'function' is not supported; use 'tool', with tool_call_id"
                 raise InvalidInput(f"{path}.role", problem)
     if read[-1].role == "assistant":
-        path = f"messages[{len(read) - 1}].role"
-        raise InvalidInput(path, "the last message must not be the assistant's: what to answer?")
+        raise InvalidInput(
+            f"{paths[-1]}.role", "the last message must not be the assistant's: what to answer?"
+        )
     return tuple(read)
 
 
@@ -241,12 +246,13 @@ def _part(part: ContentPart, path: str) -> str:
     if isinstance(part, TextPart):
         return part.text
     kind = part.__struct_config__.tag
-    raise InvalidInput(f"{path}.type", f"{kind!r} is not supported: the model reads text only")
+    raise InvalidInput(f"{path}.type", f"{kind!r} is not supported yet: the model reads text only")
 
 
 def _arguments(arguments: str | dict[str, Any] | None, path: str) -> str:
     if isinstance(arguments, dict):
-        return msgspec.json.encode(arguments).decode()
+        # spaced as templates space what they are given as an object
+        return json.dumps(arguments, ensure_ascii=False)
     # models call functions without parameters with nothing
     text = arguments or "{}"
     try:
@@ -269,6 +275,4 @@ def _function(tool: ToolInput, path: str) -> FunctionInput:
         )
     elif (tool.name, tool.description, tool.parameters, tool.strict) != (None,) * 4:
         raise InvalidInput(path, "has both 'function' and fields that belong into it")
-    if function.strict:
-        raise InvalidInput(f"{path}.strict", "strict tools are not supported")
     return function

@@ -1,52 +1,37 @@
 """Answers as OpenAI's chat API has them: one `chat.completion`, or a stream of its chunks.
 
-A stream: the role; then reasoning (under both names that clients know), content and tool calls as
-they come; then the finish reason; then, unless the request says no, a chunk with the usage and no
-choice; then `[DONE]`. An error ends a stream without `[DONE]`.
+A stream: the role of each choice; then reasoning (under both names that clients know), content and
+tool calls as they come, and log probabilities in chunks of their own; then the finish reasons; then, if
+the request wants it, a chunk with the usage and no choice; then `[DONE]`. An error ends a stream
+without `[DONE]`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
-from tenantry_runtime.catalog import TokenPrices, cost, neurons
+from tenantry_runtime.catalog import TokenPrices
 from tenantry_runtime.core import (
     ContentDelta,
     Event,
     Finish,
     FinishReason,
     GenerateRequest,
+    LogprobsDelta,
     ReasoningDelta,
     ToolCallArguments,
     ToolCallStart,
-    Usage,
 )
 from tenantry_runtime.errors import TenantryError
 
-from . import envelope
-
-DONE = b"data: [DONE]\n\n"
-
-
-class CachedDetails(msgspec.Struct, frozen=True, kw_only=True):
-    cached_tokens: int
-
-
-class ReasoningDetails(msgspec.Struct, frozen=True, kw_only=True):
-    reasoning_tokens: int
-
-
-class UsageOutput(msgspec.Struct, frozen=True, kw_only=True):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: CachedDetails
-    completion_tokens_details: ReasoningDetails
-    neurons: float | msgspec.UnsetType = msgspec.UNSET
-    """What it costs, as Workers AI says it; of a model with prices."""
+from . import envelope, openai_errors
+from .dialect import TokenBytes
+from .logprobs_output import LogprobsOutput, logprobs_of
+from .sse import DONE, sse
+from .usage_output import UsageOutput, usage_output
 
 
 # omit_defaults: a delta carries only what is new
@@ -73,7 +58,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int = 0
     delta: Delta
-    logprobs: None = None
+    logprobs: LogprobsOutput | None = None
     finish_reason: FinishReason | None = None
 
 
@@ -110,7 +95,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     index: int = 0
     message: MessageOutput
     finish_reason: FinishReason
-    logprobs: None = None
+    logprobs: LogprobsOutput | None = None
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,31 +108,8 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     system_fingerprint: None = None
 
 
-class StreamError(msgspec.Struct, frozen=True, kw_only=True):
-    """What OpenAI's clients look for in a stream."""
-
-    message: str
-    type: str
-    code: int
-
-
-class StreamFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """An error in both forms: OpenAI's, and the API's envelope."""
-
-    error: StreamError
-    errors: list[envelope.ErrorEntry]
-    success: bool = False
-    result: None = None
-    messages: list[str] = []
-
-
-Printable: TypeAlias = Chunk | StreamFailure
-
-_encoder = msgspec.json.Encoder()
-
-
 class ChatPrinter:
-    """Prints one answer, in the envelope if it is whole. A `Printer`."""
+    """Prints the answers to one request. A `Printer`."""
 
     def __init__(
         self,
@@ -155,64 +117,87 @@ class ChatPrinter:
         *,
         response_id: str,
         created_s: int,
+        token_bytes: TokenBytes,
         prices: TokenPrices | None = None,
+        wrap: Callable[[Completion], bytes] = envelope.success,
     ) -> None:
+        """`wrap` prints a whole answer."""
         self.response_id = response_id
         self._prices = prices
+        self._token_bytes = token_bytes
+        self._wrap = wrap
+        self._has_logprobs = request.sampling.top_logprobs is not None
         self._created_s = created_s
         self._model = request.model
         self._include_usage = request.include_usage
+        self._num_choices = self._num_running = request.num_choices
 
     def opening(self) -> bytes:
-        return self._delta(Delta(role="assistant", content=""))
+        role = Delta(role="assistant", content="")
+        return b"".join(self._delta(role, choice) for choice in range(self._num_choices))
 
-    def event(self, event: Event) -> bytes:
+    def event(self, event: Event, choice: int = 0) -> bytes:
         match event:
             case ReasoningDelta(text):
-                return self._delta(Delta(reasoning=text, reasoning_content=text))
+                return self._delta(Delta(reasoning=text, reasoning_content=text), choice)
             case ContentDelta(text):
-                return self._delta(Delta(content=text))
+                return self._delta(Delta(content=text), choice)
             case ToolCallStart(index, call_id, name):
                 function = FunctionDelta(name=name, arguments="")
                 call = CallDelta(index=index, id=call_id, type="function", function=function)
-                return self._delta(Delta(tool_calls=[call]))
+                return self._delta(Delta(tool_calls=[call]), choice)
             case ToolCallArguments(index, text):
                 call = CallDelta(index=index, function=FunctionDelta(arguments=text))
-                return self._delta(Delta(tool_calls=[call]))
+                return self._delta(Delta(tool_calls=[call]), choice)
+            case LogprobsDelta():
+                logprobs = LogprobsOutput(content=logprobs_of([event], self._token_bytes))
+                return self._choice(ChunkChoice(index=choice, delta=Delta(), logprobs=logprobs))
             case Finish():
-                return self._end(event)
+                return self._end(event, choice)
 
     def broken(self, error: TenantryError) -> bytes:
-        entry = envelope.error_entry(error)
-        name = type(error).__name__
-        return _sse(
-            StreamFailure(
-                error=StreamError(message=entry.message, type=name, code=entry.code),
-                errors=[entry],
-            )
-        )
+        return sse(openai_errors.describe(error))
 
-    def result(self, events: Sequence[Event]) -> bytes:
-        finish = events[-1]
-        assert isinstance(finish, Finish)
-        choice = Choice(message=_message(events), finish_reason=finish.reason)
+    def result(self, choices: Sequence[Sequence[Event]]) -> bytes:
+        finishes = [finish for events in choices if isinstance(finish := events[-1], Finish)]
+        printed = [
+            Choice(
+                index=index,
+                message=_message(events),
+                finish_reason=finish.reason,
+                logprobs=self._logprobs(events),
+            )
+            for index, (events, finish) in enumerate(zip(choices, finishes, strict=True))
+        ]
         completion = Completion(
             id=self.response_id,
             created=self._created_s,
             model=self._model,
-            choices=[choice],
-            usage=_usage(finish.usage, self._prices),
+            choices=printed,
+            usage=usage_output(finishes[-1].usage, self._prices),
         )
-        return envelope.success(completion)
+        return self._wrap(completion)
 
-    def _end(self, finish: Finish) -> bytes:
-        last = self._chunk([ChunkChoice(delta=Delta(), finish_reason=finish.reason)])
-        if not self._include_usage:
-            return _sse(last) + DONE
-        return _sse(last) + _sse(self._chunk([], _usage(finish.usage, self._prices))) + DONE
+    def _logprobs(self, events: Sequence[Event]) -> LogprobsOutput | None:
+        if not self._has_logprobs:
+            return None
+        return LogprobsOutput(content=logprobs_of(events, self._token_bytes))
 
-    def _delta(self, delta: Delta) -> bytes:
-        return _sse(self._chunk([ChunkChoice(delta=delta)]))
+    def _end(self, finish: Finish, choice: int) -> bytes:
+        ending = ChunkChoice(index=choice, delta=Delta(), finish_reason=finish.reason)
+        printed = self._choice(ending)
+        self._num_running -= 1
+        if self._num_running:
+            return printed
+        if self._include_usage:
+            printed += sse(self._chunk([], usage_output(finish.usage, self._prices)))
+        return printed + DONE
+
+    def _delta(self, delta: Delta, choice: int) -> bytes:
+        return self._choice(ChunkChoice(index=choice, delta=delta))
+
+    def _choice(self, choice: ChunkChoice) -> bytes:
+        return sse(self._chunk([choice]))
 
     def _chunk(self, choices: list[ChunkChoice], usage: UsageOutput | None = None) -> Chunk:
         return Chunk(
@@ -223,22 +208,6 @@ class ChatPrinter:
             choices=choices,
             usage=usage,
         )
-
-
-def _sse(record: Printable) -> bytes:
-    # JSON as msgspec prints it has no line breaks, which would end the field
-    return b"data: " + _encoder.encode(record) + b"\n\n"
-
-
-def _usage(usage: Usage, prices: TokenPrices | None) -> UsageOutput:
-    return UsageOutput(
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
-        total_tokens=usage.total_tokens,
-        prompt_tokens_details=CachedDetails(cached_tokens=usage.cached_tokens),
-        completion_tokens_details=ReasoningDetails(reasoning_tokens=usage.reasoning_tokens),
-        neurons=msgspec.UNSET if prices is None else neurons(cost(usage, prices)),
-    )
 
 
 def _message(events: Sequence[Event]) -> MessageOutput:

@@ -34,6 +34,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A client that takes nothing of a stream for so long is given up."""
 
 
+class BatchConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How this edge runs what is queued in batches."""
+
+    max_running: Number = 16
+    """At one time: a batch's worth for a node, and soon given back where somebody else comes."""
+    lease_s: Seconds = 15.0
+    """After which others run what this edge ran when it died."""
+
+
 class EdgeNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A node, and the certificates by which it is called."""
 
@@ -62,6 +71,7 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     grace_s: Seconds = 5.0
     """How long open connections have to close when the process is told to end."""
     limits: Limits = Limits()
+    batches: BatchConfig = BatchConfig()
 
     def __post_init__(self) -> None:
         addresses = [node.address for node in self.known_nodes]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from starlette.requests import ClientDisconnect
 
 from tenantry_runtime.cache.prefix_keys import page_keys
@@ -22,7 +23,7 @@ from tenantry_runtime.errors import (
     RequestError,
     TenantryError,
 )
-from tenantry_runtime.pool.messages import SequenceTokens, Submit
+from tenantry_runtime.pool.messages import Constraint, SequenceTokens, Submit, party_of
 from tenantry_runtime.routing.placement import Asked, Placement
 from tenantry_runtime.telemetry import RequestSpan
 from tenantry_runtime.tenancy import (
@@ -39,13 +40,16 @@ from tenantry_runtime.tenancy import (
 from tenantry_runtime.text import OutputState
 
 from .answer import Answer
+from .attempt import Take
+from .choices import Choices, name_of, seed_of
 from .nodes import Nodes
 from .off_loop import off_loop
 from .offer import Offer
 from .sequence import RequestSequence
 from .trail import Trail
 
-Emit = Callable[[Sequence[Event]], Awaitable[None]]
+Emit = Callable[[Sequence[Event], int], Awaitable[None]]
+"""Takes events of one of the answers, which it is the index of."""
 
 
 class Tokenized(NamedTuple):
@@ -73,83 +77,95 @@ class Generation:
     """Kept up to date."""
     limiter: Limiter = field(default_factory=NoLimits)
     ledger: Ledger = field(default_factory=NoLedger)
+    is_background: bool = False
+    """Whether it runs in what others leave of a pool, however long it waits for that."""
 
-    async def run(self, emit: Emit, *, response_id: str) -> Sequence[Event]:
-        """Generate the answer and emit its events; return the last, which end in `Finish`.
+    async def run(self, emit: Emit, *, response_id: str) -> Sequence[Sequence[Event]]:
+        """Generate the answers and emit their events; return the last of each, which end in `Finish`.
 
         The last are left to the caller so that it sends them when nothing of the nodes is held any
         more. Leaving this in any way, by an error, a cancellation or a stop string, cancels the
-        sequence where it runs. A slow `emit` holds back this request alone.
+        sequences where they run. A slow `emit` holds back this request alone.
         """
         self.nodes.require(self.request.model)
         with self.span.tokenizing():
             prompt = await off_loop(self._tokenize, num_bytes=self.body_bytes, limiter=self.threads)
         async with self.limiter.admit(self._admission(prompt)) as permit:
-            answer = Answer(
-                self.offer.text.machine(prompt.initial, self.request.tools),
-                stop=self.request.sampling.stop,
-                prompt_tokens=len(prompt.token_ids),
-            )
+            choices = Choices([self._answer(prompt) for _ in range(self.request.num_choices)])
             has_run = True
             try:
-                last = await self._generate(prompt, answer, emit)
+                last = await self._generate(prompt, choices, emit)
             except TenantryError as error:
-                has_run = not _is_refused(answer, error)
+                has_run = not _is_refused(choices, error)
                 raise
             finally:
-                self.span.used(answer.usage)
+                self.span.used(choices.usage)
                 if has_run:
-                    permit.use(answer.usage.total_tokens)
-        assert answer.reason is not None
-        self.span.finished(answer.reason, response_id=response_id, timings=answer.timings)
+                    permit.use(choices.usage.total_tokens)
+        timings = choices.answers[0].timings
+        self.span.finished(choices.reasons, response_id=response_id, timings=timings)
         return last
 
-    async def _generate(self, prompt: Tokenized, answer: Answer, emit: Emit) -> list[Event]:
-        """Run the sequence, and keep its account as it goes."""
-        sequence = RequestSequence(
-            self.nodes,
-            self._asked(prompt),
-            submit=partial(self._submit, prompt.token_ids),
-            trail=self.trail,
+    def _answer(self, prompt: Tokenized) -> Answer:
+        return Answer(
+            self.offer.text.machine(prompt.initial, self.request.tools, self.request.messages),
+            stop=self.request.sampling.stop,
+            prompt_tokens=len(prompt.token_ids),
         )
-        last: list[Event] = []
-        placement: Placement | None = None
+
+    async def _generate(
+        self, prompt: Tokenized, choices: Choices, emit: Emit
+    ) -> Sequence[Sequence[Event]]:
+        """Run the sequences, and keep their account as they go."""
+        constraint = await self._constraint(prompt)
         async with self.ledger.open(self._opening(prompt)) as entry:
 
-            async def take(tokens: SequenceTokens) -> bool:
-                nonlocal placement
-                if self.trail.placement is not placement:
-                    placement = self.trail.placement
-                    assert placement is not None
-                    entry.served_by(**_served_by(placement))
-                events = answer.take(tokens)
-                usage = answer.usage
-                entry.generated(usage)
-                if answer.reason is not None:
-                    last.extend(events)
-                    return True
-                if events:
-                    if self.request.stream:
-                        entry.delivered(usage)
-                    await emit(events)
-                return False
+            async def run_choice(index: int) -> None:
+                sequence = RequestSequence(
+                    self.nodes,
+                    self._asked(prompt),
+                    submit=partial(self._submit, prompt.token_ids, constraint, index),
+                    trail=self.trail,
+                    is_let_in=index > 0,
+                )
+                await sequence.run(self._taking(index, choices, entry, emit))
 
             try:
-                await sequence.run(take)
+                await choices.run(run_choice)
                 # whoever has been told otherwise is not billed for a whole answer
                 await anyio.lowlevel.checkpoint_if_cancelled()
             except BaseException as error:
-                self._say_why(entry, answer, error)
+                self._say_why(entry, choices, error)
                 raise
             self.trail.become_whole()
-            assert answer.reason is not None
-            entry.complete(answer.usage, answer.reason)
-        return last
+            entry.complete(choices.usage, choices.reasons[0])
+        return choices.endings()
 
-    def _say_why(self, entry: Entry, answer: Answer, error: BaseException) -> None:
+    def _taking(self, index: int, choices: Choices, entry: Entry, emit: Emit) -> Take:
+        """Return what takes one answer's tokens."""
+        answer = choices.answers[index]
+        placement: Placement | None = None
+
+        async def take(tokens: SequenceTokens) -> bool:
+            nonlocal placement
+            if self.trail.placement is not placement:
+                placement = self.trail.placement
+                assert placement is not None
+                entry.served_by(**_served_by(placement))
+            events = choices.take(index, tokens)
+            entry.generated(choices.usage)
+            if events:
+                if self.request.stream:
+                    entry.delivered(choices.deliver(index))
+                await emit(events, index)
+            return answer.reason is not None
+
+        return take
+
+    def _say_why(self, entry: Entry, choices: Choices, error: BaseException) -> None:
         match error:
             case RequestError() | CapacityExceeded() | NodeUnavailable():
-                if _is_refused(answer, error):
+                if _is_refused(choices, error):
                     entry.refused()
             case ClientDisconnect():
                 entry.interrupted(Interruption.CLIENT_GONE)
@@ -164,6 +180,7 @@ class Generation:
             model=self.request.model,
             prompt_tokens=len(prompt.token_ids),
             max_tokens=self.request.sampling.max_tokens,
+            num_answers=self.request.num_choices,
         )
 
     def _opening(self, prompt: Tokenized) -> Opening:
@@ -186,8 +203,15 @@ class Generation:
         token_ids = text.encode(rendered)
         keys: list[int] = []
         if self.nodes.router.wants_keys(request.model):
-            keys = page_keys(self.principal.tenant, token_ids)
+            party = party_of(self.principal.tenant, is_background=self.is_background)
+            keys = page_keys(party, token_ids)
         return Tokenized(token_ids, rendered.initial, keys)
+
+    async def _constraint(self, prompt: Tokenized) -> Constraint | None:
+        grammars, tenant = self.offer.grammars, self.principal.tenant
+        if grammars is None:
+            return None
+        return await grammars.constraint(self.request, prompt.initial, tenant=tenant)
 
     def _asked(self, prompt: Tokenized) -> Asked:
         return Asked(
@@ -200,7 +224,13 @@ class Generation:
             share=self.principal.plan.share,
         )
 
-    def _submit(self, token_ids: list[int], member_context: int) -> Submit:
+    def _submit(
+        self,
+        token_ids: list[int],
+        constraint: Constraint | None,
+        index: int,
+        member_context: int,
+    ) -> Submit:
         """Fit the answer into the context; raise `ContextExceeded` where it does not."""
         plan = self.principal.plan
         quota = plan.quota_of(self.request.model)
@@ -213,23 +243,25 @@ class Generation:
         if wanted > room:
             raise ContextExceeded(len(token_ids) + wanted, context_tokens)
         return Submit(
-            request_id=self.request_id,
+            request_id=name_of(self.request_id, index),
             tenant=self.principal.tenant,
             model=self.request.model,
             token_ids=token_ids,
-            sampling=sampling,
+            sampling=msgspec.structs.replace(sampling, seed=seed_of(sampling.seed, index)),
             stop_token_ids=tuple(sorted(self.offer.text.stop_token_ids)),
             max_tokens=wanted,
             session=self.request.session,
             share=plan.share,
-            may_wait=self.request.may_wait,
-            max_waiting=quota.queue_depth,
+            may_wait=self.request.may_wait or self.is_background,
+            is_background=self.is_background,
+            max_waiting=None if self.is_background else quota.queue_depth,
+            constraint=constraint,
         )
 
 
-def _is_refused(answer: Answer, error: TenantryError) -> bool:
+def _is_refused(choices: Choices, error: TenantryError) -> bool:
     """Say whether a request has failed before anything of it ran."""
-    if answer.usage.completion_tokens or isinstance(error, NodeLost):
+    if choices.usage.completion_tokens or isinstance(error, NodeLost):
         # a node that is lost had begun
         return False
     return isinstance(error, RequestError | CapacityExceeded | NodeUnavailable)

@@ -1,4 +1,4 @@
-"""`GET …/ai/models/search`: the models on offer, a page at a time."""
+"""`GET …/ai/{models,tasks,authors}/search`: the models on offer, a page at a time, and what they are."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ TEXT_GENERATION = Task(
 )
 
 
+class Author(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+
+
 class Property(msgspec.Struct, frozen=True, kw_only=True):
     property_id: str
     # Any: a string, a list or an object, whatever the property is
@@ -72,9 +77,7 @@ class ModelOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 async def search_models(request: Request, services: Services) -> Response:
     """List the models that fit the query."""
-    await services.authenticator.authenticate(
-        bearer_token(request.headers), request.path_params["account"], Scope.RUN
-    )
+    await _authenticate(request, services)
     query = request.query_params
     page = _number(query, "page", default=1, maximum=1 << 31)
     per_page = _number(query, "per_page", default=DEFAULT_PER_PAGE, maximum=MAX_PER_PAGE)
@@ -114,11 +117,35 @@ def _number(query: QueryParams, name: str, *, default: int, maximum: int) -> int
     return int(text)
 
 
+async def search_tasks(request: Request, services: Services) -> Response:
+    """List what models are for: here, one thing."""
+    await _authenticate(request, services)
+    return Response(envelope.success([TEXT_GENERATION]), headers=JSON)
+
+
+async def search_authors(request: Request, services: Services) -> Response:
+    """List who has made the models."""
+    await _authenticate(request, services)
+    names = dict.fromkeys(offer.entry.author for offer in services.offers.all)
+    authors = [Author(id=_id(f"author:{name}"), name=name) for name in names if name]
+    return Response(envelope.success(authors), headers=JSON)
+
+
+async def _authenticate(request: Request, services: Services) -> None:
+    await services.authenticator.authenticate(
+        bearer_token(request.headers), request.path_params["account"], Scope.RUN
+    )
+
+
+def _id(name: str) -> str:
+    # the same thing has the same id on every installation
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+
+
 def _model(offer: Offer) -> ModelOutput:
     entry = offer.entry
     return ModelOutput(
-        # the same model has the same id on every installation
-        id=str(uuid.uuid5(uuid.NAMESPACE_URL, entry.id)),
+        id=_id(entry.id),
         name=entry.id,
         description=entry.description,
         created_at=entry.created_at,

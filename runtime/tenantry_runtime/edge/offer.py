@@ -17,9 +17,10 @@ from tenantry_runtime.catalog import (
     token_prices,
 )
 from tenantry_runtime.core import Message, RenderOptions, Tool
-from tenantry_runtime.text import OutputState, Prompt, load_text
+from tenantry_runtime.text import Constraints, OutputState, Prompt, load_text
 
 from .answer import Machine
+from .constrained import Grammars
 from .dialect import SamplingDefaults, Target
 
 
@@ -32,13 +33,20 @@ class TextLayer(Protocol):
     @property
     def stop_token_ids(self) -> frozenset[int]: ...
 
+    @property
+    def vocab_size(self) -> int: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
     def render(
         self, messages: Sequence[Message], tools: Sequence[Tool], options: RenderOptions
     ) -> Prompt: ...
 
     def encode(self, prompt: Prompt) -> list[int]: ...
 
-    def machine(self, initial: OutputState, tools: Sequence[Tool]) -> Machine: ...
+    def machine(
+        self, initial: OutputState, tools: Sequence[Tool], messages: Sequence[Message]
+    ) -> Machine: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +57,8 @@ class Offer:
     text: TextLayer
     context_tokens: int
     """Prompt and answer together."""
+    grammars: Grammars | None = None
+    """None: answers are as the model gives them, whatever a request says of their form."""
 
     @property
     def prices(self) -> TokenPrices | None:
@@ -59,7 +69,13 @@ class Offer:
     @property
     def target(self) -> Target:
         """What a dialect parses against."""
-        return Target(entry=self.entry, defaults=self.text.sampling_defaults)
+        return Target(
+            entry=self.entry,
+            defaults=self.text.sampling_defaults,
+            vocab_size=self.text.vocab_size,
+            token_bytes=self.text.token_bytes,
+            prices=self.prices,
+        )
 
 
 class Offers:
@@ -89,8 +105,10 @@ async def load_offers(catalog: Catalog) -> Offers:
 
 def _load_offer(entry: CatalogEntry) -> Offer:
     directory = Path(entry.directory)
+    text = load_text(directory)
     return Offer(
         entry=entry,
-        text=load_text(directory),
+        text=text,
+        grammars=Grammars(Constraints(text)),
         context_tokens=entry.context_tokens or checkpoint_context(directory),
     )

@@ -19,6 +19,7 @@ from tenantry_runtime.tenancy.ledger import JOURNAL_DIRECTORY, open_ledger
 from tenantry_runtime.tenancy.limits import open_limiter
 
 from .app import build_app
+from .batch_worker import BatchWorker
 from .config import EdgeConfig
 from .incidents import recording
 from .nodes import Nodes
@@ -26,6 +27,7 @@ from .offer import load_offers
 from .open_requests import OpenRequests
 from .server import EdgeServer, listening, url_of
 from .services import Services
+from .workers_ai import WorkersAI
 
 NUM_THREADS = 2
 """For long requests. More would not be faster: they hold the interpreter's lock most of the time."""
@@ -53,12 +55,15 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
                             raise RuntimeError("the HTTP server ended by itself")
 
                     tasks.start_soon(serve)
+                    batches = BatchWorker(services, WorkersAI(), config.batches)
+                    tasks.start_soon(batches.run)
                     _log.info("listening on %s", url)
                     async for number in signals:
                         _log.info("%s: ending", signal.Signals(number).name)
                         break
                     # streams end with an error event rather than in the middle
                     services.open_requests.close()
+                    batches.close()
                     server.end()
                     # after that, clients that neither read nor close are left behind
                     tasks.cancel_scope.deadline = anyio.current_time() + config.grace_s

@@ -7,7 +7,7 @@ from typing import Never
 
 import anyio
 from starlette.requests import ClientDisconnect
-from starlette.types import Send
+from starlette.types import Message, Send
 
 from tenantry_runtime.core import Event
 from tenantry_runtime.errors import TenantryError
@@ -61,18 +61,20 @@ class Reply:
         """Make what follows a stream, also an error, if anything has been written by then."""
         self._printer = printer
 
-    async def write(self, events: Sequence[Event]) -> None:
-        """Send events at once.
+    async def write(self, events: Sequence[Event], choice: int = 0) -> None:
+        """Send events of one of the answers at once.
 
         Returns when the client's side has taken them; raises `ClientDisconnect` if it does not for
         too long.
         """
         assert self._printer is not None
-        printed = b"".join(map(self._printer.event, events))
-        if not self._has_opened:
-            self._has_opened = True
-            printed = self._printer.opening() + printed
-        await self._write(printed)
+        # in this order: what a printer says may depend on what it has said
+        opening = b"" if self._has_opened else self._printer.opening()
+        self._has_opened = True
+        printed = opening + b"".join(self._printer.event(event, choice) for event in events)
+        # a dialect has no place for some events
+        if printed:
+            await self._write(printed)
 
     async def keep_alive(self, interval_s: float) -> Never:
         """Write a comment whenever a stream has been silent for the interval."""
@@ -83,7 +85,7 @@ class Reply:
 
     async def end(self) -> None:
         """End a stream after its last event."""
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._deliver({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self, error: TenantryError) -> None:
         """Say why there is no answer, or no whole one."""
@@ -96,21 +98,28 @@ class Reply:
 
     async def _whole(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         length = {"content-length": str(len(body))}
-        await self._start(status, {**JSON, **length, **headers})
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        head = self._head(status, {**JSON, **length, **headers})
+        await self._deliver(head, {"type": "http.response.body", "body": body, "more_body": False})
 
     async def _write(self, chunk: bytes) -> None:
+        body: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
         async with self._lock:
-            with anyio.move_on_after(self._stall_timeout_s) as deadline:
-                if self.status is None:
-                    await self._start(200, EVENT_STREAM)
-                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if self.status is None:
+                await self._deliver(self._head(200, EVENT_STREAM), body)
+            else:
+                await self._deliver(body)
             self._written_s = anyio.current_time()
+
+    async def _deliver(self, *messages: Message) -> None:
+        """Raise `ClientDisconnect` if the client's side does not take them for too long."""
+        with anyio.move_on_after(self._stall_timeout_s) as deadline:
+            for message in messages:
+                await self._send(message)
         if deadline.cancelled_caught:
             raise ClientDisconnect
 
-    async def _start(self, status: int, headers: Mapping[str, str]) -> None:
+    def _head(self, status: int, headers: Mapping[str, str]) -> Message:
         self.status = status
         fields = {**self._headers, **self._late_headers(), **headers}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
-        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+        return {"type": "http.response.start", "status": status, "headers": raw}

@@ -1,13 +1,14 @@
-"""`POST …/ai/run/{model}`: one request, from its headers to its last byte."""
+"""One request for text, in any dialect: from its headers to its last byte."""
 
 from __future__ import annotations
 
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from typing import TypeVar
 
 import anyio
 from starlette.requests import ClientDisconnect, Request
@@ -22,7 +23,7 @@ from tenantry_runtime.errors import (
     TenantryError,
 )
 from tenantry_runtime.telemetry import ClientGone, RequestSpan
-from tenantry_runtime.tenancy import Scope as TokenScope
+from tenantry_runtime.tenancy import Principal, Scope as TokenScope
 
 from .authorization import bearer_token
 from .body import read_body
@@ -34,7 +35,7 @@ from .reply import Reply
 from .services import Services
 from .trail import Trail
 
-ROUTE = "/client/v4/accounts/{account}/ai/run/{model:path}"
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -42,9 +43,11 @@ _log = logging.getLogger(__name__)
 class RunEndpoint:
     """An ASGI application for one route, in one dialect."""
 
-    def __init__(self, services: Services, dialect: Dialect) -> None:
+    def __init__(self, services: Services, dialect: Dialect, route: str) -> None:
+        """The route's path may have `account`, else the token says whose it is; and `model`."""
         self._services = services
         self._dialect = dialect
+        self._route = route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -53,7 +56,7 @@ class RunEndpoint:
             self._services.tracer,
             headers=request.headers,
             method=request.method,
-            route=ROUTE,
+            route=self._route,
             server=_server(scope),
             request_id=request_id,
         )
@@ -85,7 +88,7 @@ class RunEndpoint:
                 trail.admission = admission
                 await self._answer(request, request_id, span, reply, trail)
             if admission.cancelled_caught:
-                raise NodeUnavailable(request.path_params["model"])
+                raise NodeUnavailable(request.path_params.get("model", "any model"))
         except TenantryError as error:
             span.failed(error)
             await reply.fail(error)
@@ -107,30 +110,32 @@ class RunEndpoint:
     ) -> None:
         services = self._services
         principal = await services.authenticator.authenticate(
-            bearer_token(request.headers), request.path_params["account"], TokenScope.RUN
+            bearer_token(request.headers), request.path_params.get("account"), TokenScope.RUN
         )
         _check_query(request)
-        model = request.path_params["model"]
-        offer = services.offers.resolve(model)
-        trail.limits = partial(services.limiter.headers, principal, offer.entry.id)
-        services.limiter.precheck(principal, offer.entry.id)
+        model: str | None = request.path_params.get("model")
+        if model is not None:
+            # before its body, so that a client is told before it has sent all
+            self._admit(principal, model, trail)
         body = await read_body(
             request,
             max_bytes=services.limits.max_body_bytes,
             timeout_s=services.limits.body_timeout_s,
         )
+        if model is None:
+            model = await self._read(self._dialect.model, body)
+            assert model is not None, "a path without a model has a dialect whose bodies name one"
+            self._admit(principal, model, trail)
+        offer = services.offers.resolve(model)
         session = request.headers.get(SESSION_HEADER)
-        parsed = await off_loop(
-            partial(self._dialect.parse, body, offer.target, session=session),
-            num_bytes=len(body),
-            limiter=services.threads,
-        )
+        parse = partial(self._dialect.parse, target=offer.target, session=session)
+        parsed = await self._read(parse, body)
         span.asked(parsed, model=model, tenant=principal.tenant)
         printer = self._dialect.printer(
             parsed,
-            response_id=f"chatcmpl-{request_id}",
+            offer.target,
+            response_id=f"{self._dialect.id_prefix}{request_id}",
             created_s=int(time.time()),
-            prices=offer.prices,
         )
         generation = Generation(
             request=parsed,
@@ -147,22 +152,35 @@ class RunEndpoint:
         )
         await self._serve(generation, printer, request.receive, reply)
 
+    def _admit(self, principal: Principal, model: str, trail: Trail) -> None:
+        """Refuse a model that there is not, and one of which the tenant has had its part."""
+        offer = self._services.offers.resolve(model)
+        trail.limits = partial(self._services.limiter.headers, principal, offer.entry.id)
+        self._services.limiter.precheck(principal, offer.entry.id)
+
+    async def _read(self, read: Callable[[bytes], T], body: bytes) -> T:
+        return await off_loop(
+            partial(read, body), num_bytes=len(body), limiter=self._services.threads
+        )
+
     async def _serve(
         self, generation: Generation, printer: Printer, receive: Receive, reply: Reply
     ) -> None:
         if generation.request.stream:
             await self._serve_stream(generation, printer, receive, reply)
             return
-        events: list[Event] = []
+        choices: list[list[Event]] = [[] for _ in range(generation.request.num_choices)]
         with anyio.move_on_after(self._services.limits.request_timeout_s) as deadline:
             generation.trail.deadline = deadline
-            events += await while_there(
+            last = await while_there(
                 receive,
-                partial(generation.run, _keep_in(events), response_id=printer.response_id),
+                partial(generation.run, _keep_in(choices), response_id=printer.response_id),
             )
+            for events, ending in zip(choices, last, strict=True):
+                events += ending
         if deadline.cancelled_caught:
             raise RequestTimeout
-        await reply.whole(printer.result(events))
+        await reply.whole(printer.result(choices))
 
     async def _serve_stream(
         self, generation: Generation, printer: Printer, receive: Receive, reply: Reply
@@ -173,13 +191,13 @@ class RunEndpoint:
         with anyio.move_on_after(limits.request_timeout_s) as deadline:
             generation.trail.deadline = deadline
 
-            async def write(events: Sequence[Event]) -> None:
+            async def write(events: Sequence[Event], choice: int) -> None:
                 nonlocal has_begun
                 if not has_begun:
                     # who has the beginning may take any time to hear the end
                     has_begun = True
                     deadline.deadline = inf
-                await reply.write(events)
+                await reply.write(events, choice)
 
             last = await while_there(
                 receive,
@@ -187,7 +205,8 @@ class RunEndpoint:
                 beside=partial(reply.keep_alive, limits.keep_alive_s),
             )
             deadline.deadline = inf
-            await reply.write(last)
+            for choice, ending in enumerate(last):
+                await reply.write(ending, choice)
             await reply.end()
         if deadline.cancelled_caught:
             raise RequestTimeout
@@ -197,9 +216,9 @@ def _late_headers(trail: Trail, show_routing: bool) -> dict[str, str]:
     return {**trail.limits(), **(trail.headers() if show_routing else {})}
 
 
-def _keep_in(events: list[Event]) -> Emit:
-    async def keep(more: Sequence[Event]) -> None:
-        events.extend(more)
+def _keep_in(choices: list[list[Event]]) -> Emit:
+    async def keep(events: Sequence[Event], choice: int) -> None:
+        choices[choice].extend(events)
 
     return keep
 

@@ -58,8 +58,12 @@ class RequestSequence:
         submit: Callable[[int], Submit],
         trail: Trail | None = None,
         first_pause_s: float = FIRST_PAUSE_S,
+        is_let_in: bool = False,
     ) -> None:
-        """`submit` makes the message for a context of so many tokens."""
+        """`submit` makes the message for a context of so many tokens.
+
+        `is_let_in`: another sequence of its request runs already, and it waits for room as that would.
+        """
         self._nodes = nodes
         self._asked = asked
         self._make_submit = submit
@@ -67,7 +71,7 @@ class RequestSequence:
         self._first_pause_s = first_pause_s
         self._output: list[int] = []
         self._has_retried = False
-        self._is_resumed = False
+        self._is_let_in = is_let_in
         self._max_tokens = 0
         self._num_fruitless = 0
         self._num_output_before = 0
@@ -93,11 +97,11 @@ class RequestSequence:
                 break
             except SequencePreempted:
                 self._note_start(attempt)
-                self._is_resumed = True
-                placement, avoid = await self._place_again(GenerationFailed(FRUITLESS)), ()
+                self._is_let_in = True
+                placement, avoid = await self._place_again(_fruitless(first)), ()
             except (GenerationFailed, NodeUnavailable, CapacityExceeded) as error:
                 self._note_start(attempt)
-                if self._is_resumed and isinstance(error, CapacityExceeded):
+                if self._is_let_in and isinstance(error, CapacityExceeded):
                     placement, avoid = await self._place_again(error), ()
                 else:
                     placement, avoid = self._place_elsewhere(error, attempt.failed)
@@ -135,11 +139,12 @@ class RequestSequence:
             self._trail.cached_tokens = attempt.cached_tokens
 
     def _rest_of(self, first: Submit) -> Submit:
-        if not self._is_resumed:
+        if not self._is_let_in:
             return first
         return msgspec.structs.replace(
             first,
             token_ids=[*first.token_ids, *self._output],
+            num_generated=len(self._output),
             max_tokens=first.max_tokens - len(self._output),
             # it has had its turn, and goes on when it gets the next one
             may_wait=True,
@@ -191,6 +196,12 @@ class RequestSequence:
             return self._nodes.place(self._asked_again(), avoid=avoid)
         except NodeUnavailable:
             return None
+
+
+def _fruitless(submit: Submit) -> Failure:
+    """Return what a request fails with that is preempted again and again."""
+    # in the background that is how it goes while others have work
+    return CapacityExceeded() if submit.is_background else GenerationFailed(FRUITLESS)
 
 
 def _to_avoid(error: Failure, failed: tuple[MemberId, ...]) -> Iterator[tuple[MemberId, ...]]:

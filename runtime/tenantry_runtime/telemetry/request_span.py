@@ -13,7 +13,7 @@ The last three are the node's clock, and there are none where the node did not f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -110,10 +110,12 @@ class RequestSpan:
             }
         )
 
-    def finished(self, reason: FinishReason, *, response_id: str, timings: Timings | None) -> None:
-        """Record that the answer is whole, and the node's stages if it reported them."""
+    def finished(
+        self, reasons: Sequence[FinishReason], *, response_id: str, timings: Timings | None
+    ) -> None:
+        """Record that the answers are whole, and the node's stages of the first if it reported them."""
         self._root.set_attribute(names.RESPONSE_ID, response_id)
-        self._root.set_attribute(names.FINISH_REASONS, [reason.value])
+        self._root.set_attribute(names.FINISH_REASONS, [reason.value for reason in reasons])
         if timings is None:
             return
         chunks = {names.PREFILL_CHUNKS: timings.num_prefill_chunks}

@@ -54,6 +54,8 @@ def test_an_absolute_directory_stays(tmp_path: Path) -> None:
         ({"capabilities": ["flying"]}, r"models\[0\]\.capabilities"),
         ({"prices": {"input": -1, "output": 1}}, r"models\[0\]\.prices\.input"),
         ({"id": "a model"}, r"models\[0\]\.id"),
+        ({"created_at": "yesterday"}, "created_at is no time"),
+        ({"result_shape": "xml"}, r"models\[0\]\.result_shape"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -67,3 +69,24 @@ def test_a_bad_entry_is_refused_with_file_and_field(
 def test_a_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"nowhere\.json"):
         load_catalog(tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize(
+    ("created_at", "created_s"),
+    [
+        ("2026-01-01 00:00:00.000", 1767225600),
+        ("2026-01-01T01:00:00+01:00", 1767225600),
+        ("1970-01-02", 86400),
+    ],
+)
+def test_an_entry_knows_when_it_was_added(tmp_path: Path, created_at: str, created_s: int) -> None:
+    [entry] = load_catalog(a_file(tmp_path, created_at=created_at)).entries
+
+    assert entry.created_s == created_s
+
+
+def test_answers_have_openais_form_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    [newer] = load_catalog(a_file(tmp_path)).entries
+    [older] = load_catalog(a_file(tmp_path, result_shape="response")).entries
+
+    assert (newer.result_shape, older.result_shape) == ("chat.completion", "response")

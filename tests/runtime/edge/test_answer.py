@@ -5,16 +5,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
 from support.plain_text import ARGUMENTS, CALL, CALL_END, END, THINK_END, PlainMachine
 from tenantry_runtime.core import (
+    ChosenLogprob,
     ContentDelta,
     Event,
     Finish,
     FinishReason,
+    LogprobsDelta,
     ReasoningDelta,
+    TokenLogprob,
     ToolCallArguments,
     ToolCallStart,
     Usage,
@@ -35,6 +39,11 @@ def tokens(text: str, finish: FinishReason | None = None, cached_tokens: int = 0
         cached_tokens=cached_tokens,
         timings=TIMINGS if finish else None,
     )
+
+
+def with_logprobs(tokens: SequenceTokens) -> SequenceTokens:
+    chars = "".join(map(chr, tokens.token_ids))
+    return msgspec.structs.replace(tokens, logprobs=told(chars))
 
 
 def an_answer(*stop: str, initial: OutputState = OutputState.CONTENT) -> Answer:
@@ -115,6 +124,50 @@ def test_a_stop_string_across_steps_is_never_shown() -> None:
     assert answer.take(tokens("N")) == []
     assert content(answer.take(tokens("D of it"))) == ""
     assert answer.reason is FinishReason.STOP
+
+
+def told(text: str) -> tuple[ChosenLogprob, ...]:
+    return tuple(ChosenLogprob(TokenLogprob(ord(char), -1.0 * n)) for n, char in enumerate(text))
+
+
+def test_log_probabilities_follow_what_their_tokens_say() -> None:
+    answer = an_answer()
+
+    first = answer.take(with_logprobs(tokens("ab")))
+    last = answer.take(with_logprobs(tokens(f"c{END}", FinishReason.STOP)))
+
+    assert first == [ContentDelta("a"), ContentDelta("b"), LogprobsDelta(told("ab"))]
+    assert last[:-1] == [ContentDelta("c"), LogprobsDelta(told(f"c{END}"))]
+    assert isinstance(last[-1], Finish)
+
+
+def test_log_probabilities_do_not_wait_for_text_that_is_held_back() -> None:
+    answer = an_answer("END")
+
+    assert answer.take(with_logprobs(tokens("E"))) == [LogprobsDelta(told("E"))]
+    after = answer.take(with_logprobs(tokens("x")))
+    assert after == [ContentDelta("Ex"), LogprobsDelta(told("x"))]
+
+
+@given(st.text("abc", max_size=30), st.text("abc", min_size=1, max_size=3), st.data())
+def test_log_probabilities_never_tell_of_a_stop_string(
+    text: str, stop: str, data: st.DataObject
+) -> None:
+    answer = an_answer(stop)
+    told_of, shown, rest = "", "", text
+    while answer.reason is None:
+        step = rest[: data.draw(st.integers(1, 5))]
+        rest = rest[len(step) :]
+        finish = None if rest else FinishReason.LENGTH
+        events = answer.take(with_logprobs(tokens(step, finish)))
+        shown += content(events)
+        for event in events:
+            if isinstance(event, LogprobsDelta):
+                told_of += "".join(chr(entry.chosen.token_id) for entry in event.entries)
+    before, found, _ = text.partition(stop)
+    assert shown == before
+    # all but the last of its characters, each a token
+    assert told_of == before + found[:-1]
 
 
 def test_what_only_began_like_a_stop_string_is_shown_at_the_end() -> None:

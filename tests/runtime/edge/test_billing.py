@@ -89,6 +89,21 @@ async def test_a_whole_answer_is_recorded_as_its_usage_says(tmp_path: Path, stre
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("stream", [False, True])
+async def test_several_answers_are_one_record_with_the_prompt_once(
+    tmp_path: Path, stream: bool
+) -> None:
+    async with a_billing_edge(tmp_path, "ab", f"c{END}") as edge:
+        response = await edge.run(stream=stream, n=3)
+        row = await the_record(edge)
+
+    assert response.status_code == 200
+    assert row["request_id"] == response.headers["cf-ai-req-id"]
+    tokens = (row["input_tokens"], row["cached_tokens"], row["output_tokens"])
+    assert tokens == (NUM_PROMPT, CACHED, 3 * 4)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_says_what_it_costs_in_neurons(tmp_path: Path, stream: bool) -> None:
     async with a_billing_edge(tmp_path, f"abc{END}") as edge:
         response = await edge.run(stream=stream)

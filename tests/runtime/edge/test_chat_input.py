@@ -96,7 +96,7 @@ def test_an_answer_of_this_api_may_come_back_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [('{"a":  1}', '{"a":  1}'), ({"a": [1, "é"]}, '{"a":[1,"é"]}'), ("", "{}"), (None, "{}")],
+    [('{"a":  1}', '{"a":  1}'), ({"a": [1, "é"]}, '{"a": [1, "é"]}'), ("", "{}"), (None, "{}")],
     ids=["text", "object", "empty", "null"],
 )
 def test_arguments_are_json_text_whatever_their_form(arguments: Any, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.requests import parsed
+from support.requests import a_target, parsed
 from tenantry_runtime.core import (
     ContentDelta,
     Event,
@@ -19,6 +19,7 @@ from tenantry_runtime.core import (
     Usage,
 )
 from tenantry_runtime.edge.chat_output import ChatPrinter
+from tenantry_runtime.edge.workers_ai import WorkersAI
 from tenantry_runtime.errors import GenerationFailed
 
 USAGE = Usage(prompt_tokens=10, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
@@ -40,7 +41,11 @@ CALLS: list[Event] = [
 
 
 def a_printer(**fields: Any) -> ChatPrinter:
-    return ChatPrinter(parsed(**fields), response_id="chatcmpl-1", created_s=1_700_000_000)
+    printer = WorkersAI().printer(
+        parsed(**fields), a_target(), response_id="chatcmpl-1", created_s=1_700_000_000
+    )
+    assert isinstance(printer, ChatPrinter)
+    return printer
 
 
 def finish(reason: FinishReason = FinishReason.STOP) -> Finish:
@@ -62,7 +67,7 @@ def delta(event: Event) -> Any:
 
 
 def result(*events: Event) -> Any:
-    return json.loads(a_printer().result([*events, finish()]))["result"]
+    return json.loads(a_printer().result([[*events, finish()]]))["result"]
 
 
 def message(*events: Event) -> Any:
@@ -70,7 +75,7 @@ def message(*events: Event) -> Any:
 
 
 def test_a_whole_answer_is_a_chat_completion_in_the_envelope() -> None:
-    envelope = json.loads(a_printer().result([ContentDelta("4"), ContentDelta("2"), finish()]))
+    envelope = json.loads(a_printer().result([[ContentDelta("4"), ContentDelta("2"), finish()]]))
 
     assert envelope == {
         "result": {
@@ -207,11 +212,16 @@ def test_a_broken_stream_ends_with_an_error_in_both_forms_and_no_done() -> None:
 
     assert records(a_printer().broken(GenerationFailed("out of luck"))) == [
         {
-            "error": {"message": message, "type": "GenerationFailed", "code": 3043},
-            "errors": [{"code": 3043, "message": message}],
+            "error": {
+                "message": message,
+                "type": "server_error",
+                "code": "internal_error",
+                "param": None,
+            },
             "success": False,
-            "result": None,
+            "errors": [{"code": 3043, "message": message}],
             "messages": [],
+            "result": None,
         }
     ]
 

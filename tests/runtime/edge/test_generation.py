@@ -67,10 +67,11 @@ def a_generation(
 async def run(generation: Generation) -> list[Event]:
     events: list[Event] = []
 
-    async def emit(more: Sequence[Event]) -> None:
+    async def emit(more: Sequence[Event], choice: int) -> None:
         events.extend(more)
 
-    return [*events, *await generation.run(emit, response_id="r")]
+    [last] = await generation.run(emit, response_id="r")
+    return [*events, *last]
 
 
 @pytest.mark.asyncio
@@ -145,12 +146,12 @@ async def test_events_are_emitted_step_by_step() -> None:
     node = FakeTokenSource("a", gate, f"b{END}")
     emitted: list[Event] = []
 
-    async def emit(events: Sequence[Event]) -> None:
+    async def emit(events: Sequence[Event], choice: int) -> None:
         emitted.extend(events)
         # the second step comes only after the first has been emitted
         gate.set()
 
-    last = await a_generation(node).run(emit, response_id="r")
+    [last] = await a_generation(node).run(emit, response_id="r")
 
     assert emitted == [ContentDelta("a")]
     assert last[0] == ContentDelta("b")
@@ -180,7 +181,7 @@ async def test_a_reader_that_leaves_cancels_the_sequence() -> None:
 
     with anyio.CancelScope() as scope:
 
-        async def emit(events: Sequence[Event]) -> None:
+        async def emit(events: Sequence[Event], choice: int) -> None:
             scope.cancel()
             await anyio.lowlevel.checkpoint()
 
@@ -197,7 +198,7 @@ async def test_a_slow_reader_takes_no_more_from_the_node() -> None:
     generation = a_generation(node)
     is_held = anyio.Event()
 
-    async def emit(events: Sequence[Event]) -> None:
+    async def emit(events: Sequence[Event], choice: int) -> None:
         is_held.set()
         await anyio.sleep_forever()
 

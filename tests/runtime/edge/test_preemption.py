@@ -148,3 +148,28 @@ async def test_what_was_found_cached_at_first_is_what_counts() -> None:
         "x-tenantry-member": f"prefill=prefill/{KIMI.id} decode=decode/{KIMI.id}",
         "x-tenantry-cached-tokens": "64",
     }
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("is_coming", [False, True])
+async def test_a_prompt_in_the_background_that_gave_its_pages_back_is_computed_again(
+    is_coming: bool,
+) -> None:
+    prefill, decode = pair()
+    async with running([prefill, decode]) as flow:
+        if is_coming:
+            source, _ = await hand_over(prefill, decode)
+        else:
+            source = await prefill.sequence(0)
+            source.start()
+        source.preempt()
+
+        source = await prefill.sequence(1)
+        source.start()
+        target = await decode.sequence(1)
+        assert source.submit.token_ids == PROMPT
+        target.reserve()
+        target.say("answer", STOP)
+        source.delivered()
+
+    assert (flow.text, flow.error) == ("answer", None)

@@ -149,7 +149,9 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_not_with_done(state: 
         response = await edge.run(prompt="hi", stream=True)
 
     assert response.status_code == 200
-    assert list(records(response))[-1]["error"]["type"] == "NodeLost"
+    error = list(records(response))[-1]
+    assert error["error"]["code"] == "service_unavailable"
+    assert [entry["code"] for entry in error["errors"]] == [7009]
     assert "[DONE]" not in response.text
 
 

@@ -1,15 +1,21 @@
-"""Whatever a client sends, it gets a request or an error of its own."""
+"""Whatever a client sends, in whatever dialect, it gets a request or an error of its own."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import msgspec
 from hypothesis import given, strategies as st
 
-from support.requests import USER, a_call, parsed_body
+from support.dialects import DIALECTS
+from support.requests import USER, a_call, a_target
 from tenantry_runtime.core import GenerateRequest
-from tenantry_runtime.edge.workers_ai import RunInput
+from tenantry_runtime.edge.completions import CompletionsInput
+from tenantry_runtime.edge.openai_chat import ChatCompletionInput
+from tenantry_runtime.edge.responses import ResponsesInput
+from tenantry_runtime.edge.responses_input import ITEMS
+from tenantry_runtime.edge.workers_ai import RunInput, WorkersAI
 from tenantry_runtime.errors import RequestError
 
 ANY_JSON = st.recursive(
@@ -24,7 +30,13 @@ ANY_JSON = st.recursive(
     max_leaves=20,
 )
 
-FIELDS = sorted(RunInput.__struct_fields__)
+INPUTS: dict[str, type[msgspec.Struct]] = {
+    "run": RunInput,
+    "chat/completions": ChatCompletionInput,
+    "completions": CompletionsInput,
+    "responses": ResponsesInput,
+}
+FIELDS = sorted({name for fields in INPUTS.values() for name in fields.__struct_fields__})
 ROLES = ["system", "developer", "user", "assistant", "tool", "function", "robot"]
 MESSAGE_FIELDS = ["content", "name", "tool_calls", "tool_call_id", "reasoning", "refusal", "x"]
 
@@ -39,18 +51,33 @@ ALMOST_A_MESSAGE = st.one_of(
     ),
 )
 ALMOST_A_BODY = st.fixed_dictionaries(
-    {"messages": st.lists(ALMOST_A_MESSAGE, max_size=4)},
-    optional={name: ANY_JSON for name in FIELDS if name != "messages"},
+    {"model": st.just("kimi-k2.6"), "messages": st.lists(ALMOST_A_MESSAGE, max_size=4)},
+    optional={name: ANY_JSON for name in FIELDS if name not in ("model", "messages")},
+)
+
+
+ALMOST_AN_ITEM = st.one_of(
+    st.just({"role": "user", "content": "hi"}),
+    st.just({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}),
+    st.fixed_dictionaries(
+        {"type": st.sampled_from([*ITEMS, "item_reference"])},
+        optional={
+            name: ANY_JSON | st.just("c")
+            for name in ("role", "content", "call_id", "output", "name", "arguments", "summary")
+        },
+    ),
 )
 
 
 def check(body: bytes) -> None:
-    try:
-        request = parsed_body(body)
-    except RequestError as error:
-        str(error).encode()
-    else:
-        assert isinstance(request, GenerateRequest)
+    for dialect in (WorkersAI(), *DIALECTS.values()):
+        try:
+            dialect.model(body)
+            request = dialect.parse(body, a_target(), session=None)
+        except RequestError as error:
+            str(error).encode()
+        else:
+            assert isinstance(request, GenerateRequest)
 
 
 @given(st.binary())
@@ -75,6 +102,11 @@ def test_almost_right_bodies_are_a_request_or_a_request_error(fields: dict[str, 
     check(json.dumps(fields).encode())
 
 
+@given(st.lists(ALMOST_AN_ITEM, max_size=5))
+def test_almost_right_items_are_a_request_or_a_request_error(items: list[Any]) -> None:
+    check(json.dumps({"model": "m", "input": items}).encode())
+
+
 @given(st.integers(0, 3000), st.sampled_from([b"[", b'{"a":']))
 def test_nesting_of_any_depth_is_a_request_or_a_request_error(depth: int, opening: bytes) -> None:
     closing = b"]" if opening == b"[" else b"}"
@@ -82,3 +114,7 @@ def test_nesting_of_any_depth_is_a_request_or_a_request_error(depth: int, openin
     check(b'{"prompt": "a", "metadata": {"x": ' + nested + b"}}")
     check(b'{"prompt": "a", "tools": [{"name": "f", "parameters": {"x": ' + nested + b"}}]}")
     check(b'{"prompt": "a", "n": ' + nested + b"}")
+    check(b'{"model": "m", "prompt": "a", "metadata": {"x": ' + nested + b"}}")
+    check(b'{"model": "m", "input": [{"role": "user", "content": ' + nested + b"}]}")
+    schema = b'{"type": "json_schema", "json_schema": {"x": ' + nested + b"}}"
+    check(b'{"prompt": "a", "response_format": ' + schema + b"}")

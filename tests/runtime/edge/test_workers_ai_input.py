@@ -6,11 +6,20 @@ import contextlib
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
-from support.plain_text import GLM
+from support.plain_text import GLM, KIMI
 from support.requests import SEED, USER, a_body, a_call, parsed, parsed_body
-from tenantry_runtime.core import RenderOptions, Sampling, Tool
+from tenantry_runtime.core import (
+    JsonFormat,
+    RenderOptions,
+    ResponseFormat,
+    Sampling,
+    TextFormat,
+    Tool,
+    ToolChoice,
+)
 from tenantry_runtime.edge.workers_ai import RunInput
 from tenantry_runtime.errors import InvalidInput
 
@@ -114,10 +123,13 @@ def test_a_header_beats_the_cache_key_as_the_session() -> None:
         {"parallel_tool_calls": True},
         {"response_format": {"type": "text"}},
         {"modalities": ["text"]},
+        {"verbosity": "medium"},
+        {"prompt_cache_retention": "24h"},
+        {"repetition_penalty": 1},
+        {"top_logprobs": 0},
         {"model": "kimi-k2.6"},
         {"model": "@cf/moonshotai/kimi-k2.6"},
         {"tool_choice": "auto"},
-        {"tool_choice": "none"},
         {"stream_options": {"include_obfuscation": False}},
     ],
     ids=str,
@@ -149,7 +161,112 @@ def test_a_tool_needs_no_parameters() -> None:
 
 
 def test_tool_choice_none_takes_the_tools_away() -> None:
-    assert parsed(tools=[TOOL], tool_choice="none").tools == ()
+    request = parsed(tools=[TOOL], tool_choice="none")
+
+    assert request.tools == ()
+    assert request.tool_choice == ToolChoice(mode="none")
+
+
+@pytest.mark.parametrize(
+    ("asked", "choice"),
+    [
+        ("auto", ToolChoice()),
+        ("required", ToolChoice(mode="required")),
+        (
+            {"type": "function", "function": {"name": "f"}},
+            ToolChoice(mode="required", name="f"),
+        ),
+        ({"type": "function", "name": "f"}, ToolChoice(mode="required", name="f")),
+    ],
+    ids=str,
+)
+def test_a_tool_may_be_required(asked: Any, choice: ToolChoice) -> None:
+    request = parsed(tools=[TOOL, {"name": "g"}], tool_choice=asked)
+
+    assert request.tool_choice == choice
+    assert [tool.name for tool in request.tools] == ["f", "g"]
+
+
+def test_one_call_at_a_time_may_be_asked_for() -> None:
+    assert parsed(tools=[TOOL]).parallel_tool_calls
+    assert not parsed(tools=[TOOL], parallel_tool_calls=False).parallel_tool_calls
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"type": "text"}, TextFormat()),
+        ({"type": "json_object"}, JsonFormat()),
+        ({"type": "json_schema", "json_schema": SCHEMA}, JsonFormat(schema=SCHEMA)),
+        (
+            {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}},
+            JsonFormat(schema=SCHEMA, name="x"),
+        ),
+        (
+            {"type": "json_schema", "json_schema": {"schema": SCHEMA, "strict": False}},
+            JsonFormat(schema=SCHEMA, strict=False),
+        ),
+        ({"type": "json_schema", "json_schema": {"name": "x"}}, JsonFormat(name="x")),
+        ({"type": "json_schema", "json_schema": {}}, JsonFormat()),
+        # as Cloudflare's provider for the AI SDK asks for an object without a schema
+        ({"type": "json_schema"}, JsonFormat()),
+    ],
+    ids=[
+        "text",
+        "object",
+        "bare",
+        "envelope",
+        "envelope without name",
+        "envelope without schema",
+        "empty",
+        "nothing",
+    ],
+)
+def test_the_form_of_an_answer_is_asked_for_in_either_dialect(
+    asked: dict[str, Any], expected: ResponseFormat
+) -> None:
+    assert parsed(response_format=asked).response_format == expected
+
+
+def test_penalties_and_biases_arrive() -> None:
+    sampling = parsed(
+        frequency_penalty=-2,
+        presence_penalty=0.5,
+        repetition_penalty=1.1,
+        logit_bias={"5": -100, "999": 1.5},
+    ).sampling
+
+    assert (sampling.frequency_penalty, sampling.presence_penalty) == (-2, 0.5)
+    assert sampling.repetition_penalty == 1.1
+    assert sampling.logit_bias == ((5, -100), (999, 1.5))
+
+
+def test_log_probabilities_are_told_with_as_many_alternatives_as_asked_for() -> None:
+    assert parsed().sampling.top_logprobs is None
+    assert parsed(logprobs=True).sampling.top_logprobs == 0
+    assert parsed(logprobs=True, top_logprobs=20).sampling.top_logprobs == 20
+
+
+def test_up_to_eight_answers_may_be_asked_for() -> None:
+    assert parsed().num_choices == 1
+    assert parsed(n=8).num_choices == 8
+
+
+@pytest.mark.parametrize(("kind", "thinks"), [("enabled", True), ("disabled", False)])
+def test_thinking_has_the_form_of_the_models_own_apis_too(kind: str, thinks: bool) -> None:
+    assert parsed(thinking={"type": kind}).options == RenderOptions(thinking=thinks)
+
+
+@pytest.mark.parametrize("fields", [{"n": 2}, {"logprobs": True}], ids=str)
+def test_what_the_older_form_of_answers_has_no_place_for_is_refused(fields: dict[str, Any]) -> None:
+    older = msgspec.structs.replace(KIMI, result_shape="response")
+
+    assert parsed_body(a_body(), entry=older).num_choices == 1
+    with pytest.raises(InvalidInput, match="have no place for it"):
+        parsed_body(a_body(**fields), entry=older)
 
 
 # field, as it must be named; and a body that has nothing else wrong
@@ -191,7 +308,11 @@ def test_tool_choice_none_takes_the_tools_away() -> None:
         ("options.cacheTtl", {"options": {"cacheTtl": 5}}),
         ("model", {"model": "glm-5.2"}),
         ("tool_choice", {"tool_choice": "required"}),
+        ("tool_choice", {"tool_choice": "any", "tools": [TOOL]}),
         ("tool_choice", {"tool_choice": {"type": "function", "function": {"name": "f"}}}),
+        ("tool_choice", {"tool_choice": {"type": "function"}, "tools": [TOOL]}),
+        ("tool_choice.type", {"tool_choice": {"type": "custom", "custom": {}}, "tools": [TOOL]}),
+        ("tool_choice.type", {"tool_choice": {"type": "allowed_tools"}, "tools": [TOOL]}),
         ("tools[0].function.name", {"tools": [{"function": {"name": "a tool"}}]}),
         ("tools[0].function.name", {"tools": [{"function": {}}]}),
         ("tools[0].function.description", {"tools": [{"function": {"name": "f", "description": False}}]}),
@@ -200,19 +321,51 @@ def test_tool_choice_none_takes_the_tools_away() -> None:
         ("tools[0]", {"tools": [{"type": "function"}]}),
         ("tools[0]", {"tools": [{**TOOL, "name": "g"}]}),
         ("tools[1]", {"tools": [TOOL, {"name": "f"}]}),
-        ("tools[0].strict", {"tools": [{"name": "f", "strict": True}]}),
-        ("n", {"n": 2}),
+        ("tools[0].type", {"tools": [{"type": "custom", "custom": {"name": "f"}}]}),
+        ("n", {"n": 9}),
+        ("n", {"n": 0}),
         ("n", {"n": True}),
-        ("frequency_penalty", {"frequency_penalty": 0.5}),
+        ("frequency_penalty", {"frequency_penalty": 2.1}),
         ("frequency_penalty", {"frequency_penalty": False}),
-        ("logprobs", {"logprobs": True}),
+        ("presence_penalty", {"presence_penalty": -2.1}),
+        ("repetition_penalty", {"repetition_penalty": 0}),
+        ("repetition_penalty", {"repetition_penalty": 2.1}),
+        ("logit_bias", {"logit_bias": {"a": 1}}),
+        ("logit_bias", {"logit_bias": {"-1": 1}}),
+        ("logit_bias", {"logit_bias": {str(token): 0 for token in range(1025)}}),
+        ("logit_bias[...]", {"logit_bias": {"1": 101}}),
+        ("logit_bias.1000", {"logit_bias": {"1000": 1}}),
+        ("logit_bias.01", {"logit_bias": {"1": 1, "01": 1}}),
         ("logprobs", {"logprobs": 0}),
-        ("parallel_tool_calls", {"parallel_tool_calls": False}),
-        ("response_format", {"response_format": {"type": "json_object"}}),
+        ("top_logprobs", {"top_logprobs": 2}),
+        ("top_logprobs", {"logprobs": False, "top_logprobs": 2}),
+        ("top_logprobs", {"logprobs": True, "top_logprobs": 21}),
+        ("parallel_tool_calls", {"parallel_tool_calls": 0}),
+        ("response_format.type", {"response_format": {"type": "xml"}}),
+        ("response_format.json_schema", {"response_format": {"type": "json_schema", "json_schema": []}}),
+        (
+            "response_format.json_schema.schema",
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": []}}},
+        ),
+        (
+            "response_format.json_schema.title",
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "title": "x"}}},
+        ),
+        ("response_format", {"response_format": "json"}),
         ("modalities", {"modalities": ["text", "audio"]}),
+        ("verbosity", {"verbosity": "low"}),
+        ("audio", {"audio": {"voice": "alloy", "format": "wav"}}),
+        ("prediction", {"prediction": {"type": "content", "content": "a"}}),
+        ("web_search_options", {"web_search_options": {}}),
+        ("functions", {"functions": [{"name": "f"}]}),
+        ("function_call", {"function_call": "auto"}),
+        ("thinking.type", {"thinking": {"type": "maybe"}}),
+        (
+            "thinking",
+            {"thinking": {"type": "enabled"}, "chat_template_kwargs": {"thinking": False}},
+        ),
         ("prompt_cache_key", {"prompt_cache_key": "x" * 257}),
         ("prompt_cache_key", {"prompt_cache_key": "a\nb"}),
-        ("repetition_penalty", {"repetition_penalty": 1.1}),
         ("requests", {"requests": []}),
         ("maxTokens", {"maxTokens": 5}),
         ("prompt", {"prompt": ""}),

@@ -73,7 +73,7 @@ def test_the_root_span_carries_the_current_names_of_the_conventions(
     span = a_span(tracer)
     span.asked(a_request(), model="kimi-k2.6", tenant=TenantId("dev"))
     span.used(Usage(prompt_tokens=10, completion_tokens=5, cached_tokens=3, reasoning_tokens=2))
-    span.finished(FinishReason.TOOL_CALLS, response_id="chatcmpl-1", timings=None)
+    span.finished([FinishReason.TOOL_CALLS], response_id="chatcmpl-1", timings=None)
     span.end(status=200)
 
     [root] = exporter.get_finished_spans()
@@ -129,7 +129,7 @@ def test_the_nodes_stages_become_children_with_its_times(
     span = a_span(tracer)
     with span.tokenizing():
         pass
-    span.finished(FinishReason.STOP, response_id="r", timings=timings)
+    span.finished([FinishReason.STOP], response_id="r", timings=timings)
     span.end(status=200)
 
     spans = by_name(exporter.get_finished_spans())

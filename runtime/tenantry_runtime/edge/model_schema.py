@@ -1,0 +1,47 @@
+"""`GET …/ai/models/schema`: what a model takes and answers, as JSON schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tenantry_runtime.errors import InvalidInput
+from tenantry_runtime.tenancy import Scope
+
+from . import envelope
+from .authorization import bearer_token
+from .chat_output import Completion
+from .reply import JSON
+from .response_output import ResponseResult
+from .services import Services
+from .workers_ai import RunInput
+
+_RESULTS: dict[str, type[msgspec.Struct]] = {
+    "chat.completion": Completion,
+    "response": ResponseResult,
+}
+
+
+class ModelSchema(msgspec.Struct, frozen=True, kw_only=True):
+    # Any: JSON schemas
+    input: dict[str, Any]
+    output: dict[str, Any]
+
+
+async def show_schema(request: Request, services: Services) -> Response:
+    """Show the schemas of the model that the query names."""
+    await services.authenticator.authenticate(
+        bearer_token(request.headers), request.path_params["account"], Scope.RUN
+    )
+    name = request.query_params.get("model")
+    if not name:
+        raise InvalidInput("?model", "is required")
+    entry = services.offers.resolve(name).entry
+    schema = ModelSchema(
+        input=msgspec.json.schema(RunInput),
+        output=msgspec.json.schema(_RESULTS[entry.result_shape]),
+    )
+    return Response(envelope.success(schema), headers=JSON)
