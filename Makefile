@@ -6,8 +6,8 @@ PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint const
 PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: help run test test-kernels test-pools test-ledger test-timing check lint typecheck format cov accuracy bench bench-peers bench-pools \
-	bench-weights bench-gpu build clean
+.PHONY: help run test test-kernels test-pools test-ledger test-timing test-conformance check lint typecheck format cov accuracy bench bench-peers bench-pools \
+	bench-fairness bench-text bench-weights bench-gpu build clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -29,6 +29,15 @@ test-ledger: $(VENV)/.development ## Kill edges and nodes under load, and compar
 
 test-timing: $(VENV)/.development ## Measure whether the time of an answer tells one tenant anything of another
 	python -m pytest -m timing
+
+test-conformance: $(VENV)/.development .venv-clients/.installed ## Run other projects' clients, unmodified, against workerctl dev
+	TENANTRY_CLIENTS=$(abspath .venv-clients) python -m pytest -m conformance
+
+.venv-clients/.installed: tests/conformance/requirements.txt tests/conformance/node/package-lock.json
+	test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/pip install --quiet --disable-pip-version-check --requirement tests/conformance/requirements.txt
+	cd tests/conformance/node && npm ci --no-audit --no-fund
+	touch $@
 
 check: lint typecheck ## Check format, lint and types
 
@@ -77,6 +86,12 @@ bench-peers: $(VENV)/.development ## Compare with llama.cpp's server and vLLM, w
 
 bench-pools: $(VENV)/.development ## Measure hand-offs between node processes, and streams through them
 	python -m tenantry_recipes.bench.pools $(BENCH_OPTIONS)
+
+bench-fairness: $(VENV)/.development ## Compare fairness with other orders of service, on a simulated clock
+	python -m tenantry_recipes.bench.fairness $(BENCH_OPTIONS)
+
+bench-text: $(VENV)/.development ## Measure chat templates, tokenizers and parsers
+	python -m tenantry_recipes.bench.text $(BENCH_OPTIONS)
 
 bench-weights: $(VENV)/.development ## Compare INT4, FP8 and BF16 decode at GLM's widths on this CPU
 	python -m tenantry_recipes.bench.weight_formats $(BENCH_OPTIONS)

@@ -19,8 +19,8 @@ GPU_PATH_TESTS = {"test_gpu_path.py", "test_gpu_loop.py", "test_device_steps.py"
 pytest_plugins = ["support.postgresql"]
 
 # a base install has the SDK and the command line only; CI sets TENANTRY_TEST_RUNTIME to be sure
-NEED_RUNTIME = ["kernels", "runtime", "recipes", "integration"]
-NEED_RUNTIME += [f"cli/test_{command}.py" for command in ("operator", "secret", "usage")]
+NEED_RUNTIME = ["kernels", "runtime", "recipes", "integration", "conformance"]
+NEED_RUNTIME += [f"cli/test_{command}.py" for command in ("batch", "operator", "secret", "usage")]
 collect_ignore = [] if HAS_RUNTIME else NEED_RUNTIME
 
 # the one place for example counts: `ci` for every run, `full` before a release

@@ -17,6 +17,8 @@ from support.command_line import PROGRAM
 from support.dev_server import LAST_LINE, DevServer, a_dev_server
 from support.endless_model import NAME, a_catalog_of_an_endless_model
 from support.fake_node import until_running
+from support.network import remote_peers
+from tenantry_recipes.bench.memory import family_of
 from tenantry_runtime.pool.client import connect
 
 MODELS = pytest.mark.parametrize("model", ["kimi-k2.6", "@cf/zai-org/glm-5.2"])
@@ -85,6 +87,20 @@ def test_every_use_of_pages_is_checked_in_both_phases_of_both_models(server: Dev
 def joined(chunks: list[dict[str, Any]], field: str) -> str:
     deltas = (choice["delta"] for chunk in chunks for choice in chunk["choices"])
     return "".join(delta.get(field) or "" for delta in deltas)
+
+
+def test_local_development_asks_the_model_here_and_nobody_elsewhere(server: DevServer) -> None:
+    connected: set[str] = set()
+    with (
+        a_client(server) as client,
+        client.stream("POST", "kimi-k2.6", json={**ENDLESS, "max_tokens": 20}) as response,
+    ):
+        # while it is being answered, and with the token that the server made for itself
+        assert response.status_code == 200
+        for _ in response.iter_lines():
+            connected |= remote_peers(family_of(server.process.pid))
+
+    assert connected == set()
 
 
 @pytest.mark.asyncio
