@@ -224,7 +224,6 @@ def _configure(connection: Any, _record: object) -> None:
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in (
-        "journal_mode = WAL",
         "synchronous = NORMAL",
         "foreign_keys = ON",
         f"busy_timeout = {BUSY_TIMEOUT_MS}",

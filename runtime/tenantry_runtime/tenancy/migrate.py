@@ -48,9 +48,13 @@ def _upgrade_sqlite(path: Path) -> None:
     # a connection of its own, without foreign keys: a table that is altered is made anew
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)))
     try:
-        with path.with_suffix(".lock").open("w") as lock, engine.begin() as connection:
+        with path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            _upgrade(connection)
+            with engine.connect() as connection:
+                # here, where others wait: two connections that change the mode at once may both fail
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            with engine.begin() as connection:
+                _upgrade(connection)
     except CommandError as error:
         raise ConfigurationError(f"{path} is of another version: {error}") from error
     except sa.exc.DBAPIError as error:
