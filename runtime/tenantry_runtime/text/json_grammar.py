@@ -69,6 +69,9 @@ def json_expression(schema: Schema | bool, *, is_lenient: bool) -> str:
     `is_lenient`: what the compiler does not know of schemas is no error, and does not bind the model.
     """
     known: dict[str, Any] = {} if isinstance(schema, bool) else dict(schema)
+    if not any(_names_a_document(each) for each in _walk(known)):
+        # a name that nobody uses, and that need be none
+        known.pop("$id", None)
     known = _bare(known, is_alone=not _combines(known))
     if known == ANY_OBJECT:
         known = _nested_values()
@@ -99,6 +102,11 @@ def _combines(schema: Any) -> bool:
         if combining and (len(binding) > 1 or len(each.get("allOf") or ()) > 1):
             return True
     return False
+
+
+def _names_a_document(schema: Schema) -> bool:
+    reference = schema.get("$ref", "#")
+    return isinstance(reference, str) and not reference.startswith("#")
 
 
 def _walk(schema: Any) -> Iterator[Schema]:

@@ -262,3 +262,17 @@ def test_a_schemas_own_options_do_not_count() -> None:
     assert not begins("kimi", wanted, '{"a":' + " " * 40)
     with pytest.raises(InvalidInput):
         grammar_of("kimi", at_once(format=JsonFormat(schema={**schema, "not": {}})))
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["https://example.com/s#/$defs/a", "#user", "any words", ""])
+def test_a_schema_may_have_any_name_that_nothing_refers_to(family: str, name: str) -> None:
+    schema = {
+        "$id": name,
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/a"}},
+        "$defs": {"a": {"type": "integer"}},
+    }
+    wanted = at_once(format=JsonFormat(schema=schema))
+    assert fits(family, wanted, '{"a": 7}')
+    assert not begins(family, wanted, '{"a": "')
