@@ -17,6 +17,8 @@ from support.processes import wait_until_gone
 from support.supervised import a_process
 from tenantry.credentials import Credentials, load_credentials
 
+pytestmark = pytest.mark.cluster
+
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "cluster" / "one-machine.toml"
 
 # fronts and step loops of two nodes, edge

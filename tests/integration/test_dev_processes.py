@@ -12,6 +12,8 @@ import pytest
 from support.dev_server import LAST_LINE, a_dev_server
 from support.processes import command_of, wait_until_gone
 
+pytestmark = pytest.mark.cluster
+
 # node's front, its step loop, edge
 NUM_PROCESSES = 3
 

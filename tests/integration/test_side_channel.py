@@ -42,6 +42,7 @@ def test_another_tenants_cache_cannot_be_sensed(engine: EngineLoop) -> None:
     assert max(found.upper for found in attacks.values()) <= MAX_AUC, attacks
 
 
+@pytest.mark.timing
 def test_the_same_probe_senses_ones_own_cache(engine: EngineLoop) -> None:
     """So the probes of others are as good as can be: it is not for noise that they find nothing."""
     seen, truth = probe(

@@ -190,7 +190,7 @@ def test_a_page_of_zeros_is_as_large_as_the_models_rows_are() -> None:
     assert zero_page(KIMI_NANO, "bf16").num_bytes == 2 * 64 * row * config["num_hidden_layers"]
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_a_decode_node_takes_pages_while_it_steps() -> None:
     subject = Subject.load("kimi-k2.6-nano", threads=1, max_batch=8)
     batch = Batch(num_sequences=2, num_tokens=240)

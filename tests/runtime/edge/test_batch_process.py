@@ -17,6 +17,8 @@ from support.ledgers import usage_rows
 from tenantry_runtime.tenancy import open_store
 from tenantry_runtime.tenancy.ledger import JOURNAL_DIRECTORY, open_ledger
 
+pytestmark = pytest.mark.cluster
+
 QUEUED = f"{RUN}?queueRequest=true"
 
 NUM_REQUESTS = 12

@@ -19,6 +19,8 @@ from tenantry_runtime.pool.messages import Failed, Step
 from tenantry_runtime.pool.node import STOPPED
 from tenantry_runtime.pool.wire import decode_statistics
 
+pytestmark = pytest.mark.cluster
+
 LONG_S = 600.0
 SLOW = FakeLoopConfig(step_s=0.02)
 

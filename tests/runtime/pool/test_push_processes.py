@@ -23,6 +23,8 @@ from tenantry_runtime.pool.messages import (
     Step,
 )
 
+pytestmark = pytest.mark.cluster
+
 MANY = range(1000, 1200)
 """More pages than there are slots."""
 

@@ -30,6 +30,8 @@ from tenantry_runtime.pool.liveness import Liveness
 from tenantry_runtime.pool.messages import Failed, Step
 from tenantry_runtime.pool.node import LOOP_DIED, STOPPED, UNUSABLE
 
+pytestmark = pytest.mark.cluster
+
 
 async def read_until_error(client: NodeClient, first_token: anyio.Event) -> TenantryError:
     """Generate without end; return what ended it."""
