@@ -39,6 +39,9 @@ WORDS = 100
 """Of a document, none of which any other has."""
 
 OTHERS = 10
+
+PROCESSOR_CACHE_BYTES = 64 << 20
+"""More than the processors that we have seen remember."""
 """Documents of others that come between two probes: what a processor has learned of a text that it
 has just had, its branches and its lines of memory, is forgotten after a few others."""
 
@@ -124,6 +127,7 @@ def probe_tokenizer(
     tokenizers = [load()]
 
     common = ["".join(rng.choices(ascii_lowercase, k=9)) for _ in range(4096)]
+    large = np.zeros(PROCESSOR_CACHE_BYTES, dtype=np.uint8)
 
     def document() -> str:
         return " ".join("".join(rng.choices(ascii_lowercase, k=9)) for _ in range(WORDS))
@@ -132,6 +136,8 @@ def probe_tokenizer(
         text = text.encode().decode()  # not the victim's own object
         for _ in range(OTHERS):
             tokenizers[0].encode(" ".join(rng.choices(common, k=WORDS)))
+        # what the processor's own caches still have is another matter (docs/isolation.md)
+        large[:] += 1
         started_s = time.perf_counter()
         tokenizers[0].encode(text)
         return (time.perf_counter() - started_s,)
