@@ -39,11 +39,11 @@ WORDS = 100
 """Of a document, none of which any other has."""
 
 OTHERS = 10
+"""Documents of others that come between two probes: what a processor has learned of the branches of a
+text that it has just had is forgotten after a few others."""
 
 PROCESSOR_CACHE_BYTES = 64 << 20
-"""More than the processors that we have seen remember."""
-"""Documents of others that come between two probes: what a processor has learned of a text that it
-has just had, its branches and its lines of memory, is forgotten after a few others."""
+"""More than the caches of processors that we have seen hold."""
 
 Secret = TypeVar("Secret")
 
