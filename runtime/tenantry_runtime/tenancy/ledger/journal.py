@@ -2,7 +2,7 @@
 
 | in `journal/` | |
 |---|---|
-| `lock` | held while a journal is made or taken over |
+| `lock` | held while a journal is made, taken over or deleted |
 | `NAME/lock` | held by the edge as long as it lives; free: its process is gone |
 | `NAME/slots` | `slots` |
 | `NAME/000001.log`, ... | segments (`frames`), in their order |
@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tenantry_runtime.durable import sync
 from tenantry_runtime.errors import ConfigurationError
 
 from .frames import MAGIC, Closed, Frame, Opened, Served, encode
@@ -230,7 +231,7 @@ class Journal:
         self._num_segments += 1
         path = self.directory / f"{self._num_segments:06}{SEGMENT_SUFFIX}"
         segment = SegmentFile(path)
-        _sync_directory(self.directory)
+        sync(self.directory)
         return segment
 
 
@@ -248,7 +249,7 @@ def create_journal(
             directory.mkdir(mode=0o700)
             lock_fd = os.open(directory / LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _sync_directory(journals)
+        sync(journals)
         return Journal(
             directory,
             lock_fd,
@@ -285,9 +286,11 @@ def segments_of(directory: Path) -> Sequence[Path]:
 
 def delete_journal(directory: Path) -> None:
     """Delete a journal by whoever holds its lock. Its segments go first, in their order."""
-    for segment in segments_of(directory):
-        segment.unlink()
-    shutil.rmtree(directory)
+    # whoever looks for journals meanwhile would find one without a lock, and clear it away too
+    with _exclusively(directory.parent):
+        for segment in segments_of(directory):
+            segment.unlink()
+        shutil.rmtree(directory)
 
 
 def _clear_away(directory: Path) -> None:
@@ -329,11 +332,3 @@ def _exclusively(journals: Path) -> Iterator[None]:
     with (journals / LOCK_FILE).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

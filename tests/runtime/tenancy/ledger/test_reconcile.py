@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anyio
@@ -26,6 +27,7 @@ from tenantry_runtime.tenancy.ledger.journal import (
     Journal,
     abandoned_journals,
     create_journal,
+    delete_journal,
     segments_of,
 )
 from tenantry_runtime.tenancy.ledger.reconcile import reconcile
@@ -282,3 +284,24 @@ async def test_a_journal_whose_lock_was_taken_away_keeps_its_requests_and_says_s
     # as the log says
     (directory / "lock").touch()
     assert await reconcile(journals, local.database) == 1
+
+
+def test_who_looks_for_journals_takes_none_away_that_another_is_deleting(journals: Path) -> None:
+    for _ in range(100):
+        abandon(a_journal(journals))
+
+    def delete_what_is_free() -> int:
+        num_deleted = 0
+        for directory, lock_fd in abandoned_journals(journals):
+            try:
+                delete_journal(directory)
+            finally:
+                os.close(lock_fd)
+            num_deleted += 1
+        return num_deleted
+
+    with ThreadPoolExecutor(4) as threads:
+        work = [threads.submit(delete_what_is_free) for _ in range(4)]
+
+    assert sum(each.result() for each in work) == 100
+    assert names_in(journals) == ["lock"]
