@@ -17,6 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from tenantry_runtime.durable import sync
 from tenantry_runtime.errors import ConfigurationError, StoreUnavailable
 from tenantry_runtime.store_url import check_store_url, shown_store_url
 
@@ -240,14 +241,10 @@ def _begin(connection: sa.Connection) -> None:
 
 def _sync_if_there(path: Path) -> None:
     try:
-        fd = os.open(path, os.O_RDONLY)
+        sync(path)
     except FileNotFoundError:
         # then all of it is in the database's own file, which SQLite has synced
-        return
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        pass
 
 
 def _unix_ms() -> int:

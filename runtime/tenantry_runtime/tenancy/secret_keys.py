@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from tenantry_runtime.durable import sync
 from tenantry_runtime.errors import ConfigurationError
 
 KEY_VARIABLE = "TENANTRY_SECRETS_KEY"
@@ -203,7 +204,7 @@ class KeySource:
                     _link_unless_there(made, self._path)
             finally:
                 Path(made).unlink(missing_ok=True)
-            _sync_folder(folder)
+            sync(folder)
         except OSError as error:
             raise ConfigurationError(f"cannot write {self._path}: {error.strerror}") from error
 
@@ -257,11 +258,3 @@ def _link_unless_there(made: str, path: Path) -> None:
         os.link(made, path)
     except FileExistsError:
         pass
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from tenantry_runtime.durable import sync
 from tenantry_runtime.errors import ConversionError, NotEnoughSpace
 
 from .manifest import (
@@ -95,7 +96,7 @@ class Workspace:
             self._save(msgspec.structs.replace(self._manifest, is_complete=True))
             # replaces an empty directory, and nothing else
             self.directory.rename(self._destination)
-            _sync(self._destination.parent)
+            sync(self._destination.parent)
         return self._manifest
 
     def _lock(self, directory: int) -> None:
@@ -138,7 +139,7 @@ class Workspace:
             stream.flush()
             os.fsync(stream.fileno())
         path.rename(self.directory / MANIFEST_FILE)
-        _sync(self.directory)
+        sync(self.directory)
         self._manifest = manifest
 
     @contextmanager
@@ -152,12 +153,3 @@ class Workspace:
                 str(error.filename or self.directory),
                 f"cannot be used: {error.strerror or error}",
             ) from error
-
-
-def _sync(directory: Path) -> None:
-    """Let renames in a directory outlive a crash of the machine."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
