@@ -6,7 +6,7 @@ PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint const
 PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: help run test test-kernels test-pools test-ledger test-timing test-conformance check lint typecheck format cov accuracy bench bench-peers bench-pools \
+.PHONY: help run test test-kernels test-pools test-workers test-ledger test-timing test-conformance check lint typecheck format cov accuracy bench bench-peers bench-pools \
 	bench-fairness bench-text bench-weights bench-gpu build clean
 
 help: ## List the targets
@@ -23,6 +23,9 @@ test-kernels: $(VENV)/.development ## Run the kernels for GPUs in Triton's inter
 
 test-pools: $(VENV)/.development ## Run prefill and decode nodes as processes, kill some, and compare every answer
 	python -m pytest -m cluster
+
+test-workers: $(VENV)/.development ## Run workers in isolates, and try to get out of them
+	python -m pytest -m isolates
 
 test-ledger: $(VENV)/.development ## Kill edges and nodes under load, and compare the ledger with what clients saw
 	python -m pytest -m ledger
