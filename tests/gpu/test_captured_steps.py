@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from support.step_bench import Bench, some_tokens
+from support.tiny_decoder import VOCABULARY
+from support.token_sets import a_guide
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.core import Sampling
 from tenantry_runtime.engine.device_runner import DeviceRunner
@@ -69,6 +71,22 @@ def test_replays_give_the_bits_of_launching_op_by_op(
     assert answers[0] == answers[1]
     for ours, theirs in zip(*memory, strict=True):
         assert torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8))
+
+
+@EVERY_MODEL
+def test_replays_whose_masks_come_late_give_the_bits_of_launching_op_by_op(
+    family: Family, cache: CacheName
+) -> None:
+    answers: list[list[StepResult]] = []
+    for has_graphs in (False, True):
+        bench = a_bench(family, cache, has_graphs=has_graphs)
+        bench.step([[1], [2], [3]])
+        bench.sequences[1].guide = a_guide({7}, VOCABULARY)
+        # of two buckets, between steps that wait for nothing
+        steps = ([[1], [2], [3]], [[4], None, [6]], [[7], [8], [9]], [[1], [2], [3]])
+        answers.append([bench.step(tokens) for tokens in steps])
+    assert answers[0] == answers[1]
+    assert answers[1][0].tokens_S[1] == answers[1][2].tokens_S[1] == 7
 
 
 @EVERY_MODEL

@@ -4,8 +4,9 @@
 |---|---|
 | one row per sequence, each wanting a token | padded to a bucket and replayed as a graph (`models/graph_step.py`) |
 | any other: prefill chunks | launched op by op |
+| either, where a row has a grammar | masks are found once the forward pass is launched, and sampling waits for them |
 
-Both compute the same function of the same fields (`_compute`). A sequence that does not pass the
+All compute the same function of the same fields (`_Stages`). A sequence that does not pass the
 check is masked by the device in the step itself; the host learns of it, with the tokens, from the
 copy back. A token need not have come back to be read by the next step: `launch` takes the handles
 of earlier ones.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, chain
 from typing import Generic, NamedTuple
 
@@ -38,7 +40,7 @@ from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.models.batch import ForwardBatch
 from tenantry_runtime.models.graph_step import GraphSteps
 
-from .constraints import MaskFinder, Masks
+from .constraints import MaskFinder
 from .device_sampler import (
     AdjustedRow,
     SamplingForm,
@@ -51,7 +53,7 @@ from .device_sampler import (
     write_sampling,
 )
 from .logprobs import likelihoods, num_words, packed, unpacked
-from .masks import mask_shapes, masked, num_mask_words, write_masks
+from .masks import mask_words, masked, num_mask_words
 from .penalties import table_of
 from .plan import Entry, StepPlan, StepResult
 from .runner import CacheT, Decoder, logprobs_of, sampling_of
@@ -151,8 +153,6 @@ class DeviceRunner(Generic[CacheT]):
         `has_graphs`: whether steps are padded and captured; else pages go through the tracker's
         `check`, which is for those who put faults into it.
         """
-        self._decoder = decoder
-        self._cache = cache
         self._tracker = tracker
         self._device = torch.device(device)
         self._num_tokens = min(vocab_limit or decoder.config.vocab_size, decoder.config.vocab_size)
@@ -161,8 +161,9 @@ class DeviceRunner(Generic[CacheT]):
         self._row_buckets = _up_to(_ROW_BUCKETS, max_batch)
         self._column_buckets = _up_to(_COLUMN_BUCKETS, pages_for(decoder.config.context_tokens))
         # a step of decoding and the chunks before it may be on their way
+        self._stages = _Stages(decoder, cache, tracker, self._num_tokens)
         self._steps: GraphSteps[Bucket] = GraphSteps(
-            self._compute_bucket, device=self._device, max_tokens=4 * max_batch
+            _OfBuckets(self._stages), device=self._device, max_tokens=4 * max_batch
         )
 
     def warm_up(self) -> None:
@@ -182,12 +183,12 @@ class DeviceRunner(Generic[CacheT]):
         pages = plan.pages()
         samplings_R, states_R = sampling_of(plan)
         adjusted_R = adjusted_of(plan)
-        masks = self._find_masks(plan, earlier)
+        is_masked = self._is_masked(plan, earlier)
         sampling = SamplingForm(
             kind_for(samplings_R),
             _width(adjusted_R),
             plan.wants_logprobs,
-            num_mask_words(self._num_tokens) if masks is not None else 0,
+            num_mask_words(self._num_tokens) if is_masked else 0,
         )
         bucket = self._bucket(plan, pages, sampling)
         if bucket is not None:
@@ -200,23 +201,30 @@ class DeviceRunner(Generic[CacheT]):
         _write_rows(fields, plan.entries, earlier)
         write_sampling(fields, samplings_R, states_R, self._num_tokens)
         write_adjusted(fields, adjusted_R, self._num_tokens)
-        write_masks(fields, masks)
         tokens = [handle.tokens_R for handle in earlier]
+        num_rows = len(fields["wanted"])
+        find_masks = partial(self._find_masks, plan, num_rows) if is_masked else None
         if bucket is not None:
             self._prepare(bucket)
-            outcome = self._steps.run(bucket, staged(words), tokens)
-            return self._handle(plan, outcome, bucket.num_rows, sampling)
+            outcome = self._steps.run(bucket, staged(words), tokens, find_masks)
+            return self._handle(plan, outcome, num_rows, sampling)
         words_W = to_device(words, self._device)
         tokens_P = torch.cat(tokens) if tokens else words_W[:1]
         checked = None if self._has_graphs else self._tracker.check(pages)
-        outcome = self._compute(form, words_W, tokens_P, checked)
-        return self._handle(plan, outcome, len(samplings_R), sampling)
+        found = self._stages.begin(form, words_W, tokens_P, checked)
+        masks_RW = None if find_masks is None else find_masks().to(self._device, non_blocking=True)
+        outcome = self._stages.end(form, words_W, found, masks_RW)
+        return self._handle(plan, outcome, num_rows, sampling)
 
-    def _find_masks(self, plan: StepPlan, earlier: Sequence[DeviceHandle]) -> Masks | None:
+    def _is_masked(self, plan: StepPlan, earlier: Sequence[DeviceHandle]) -> bool:
         for entry in plan.wanting:
             is_known = all(handle.row_of(entry) is None for handle in earlier)
             assert entry.sequence.guide is None or is_known, "a grammar needs the token before"
-        return self._masks.find(plan.guides)
+        return any(guide is not None for guide in plan.guides)
+
+    def _find_masks(self, plan: StepPlan, num_rows: int) -> torch.Tensor:
+        masks = self._masks.find(plan.guides)
+        return staged(mask_words(masks, num_rows, num_mask_words(self._num_tokens)))
 
     def _handle(
         self, plan: StepPlan, outcome: torch.Tensor, num_sampled: int, sampling: SamplingForm
@@ -244,22 +252,33 @@ class DeviceRunner(Generic[CacheT]):
         _write_rows(fields, (), ())
         write_sampling(fields, (), (), self._num_tokens)
         write_adjusted(fields, (), self._num_tokens)
-        write_masks(fields, None)
-        self._steps.prepare(bucket, torch.from_numpy(words))
+        blank = mask_words(None, bucket.num_rows, bucket.sampling.num_mask_words)
+        self._steps.prepare(
+            bucket,
+            torch.from_numpy(words),
+            torch.from_numpy(blank) if bucket.sampling.num_mask_words else None,
+        )
 
-    def _compute_bucket(
-        self, bucket: Bucket, words_W: torch.Tensor, tokens_P: torch.Tensor
-    ) -> torch.Tensor:
-        return self._compute(_padded_form(bucket), words_W, tokens_P)
 
-    def _compute(
+class _Stages(Generic[CacheT]):
+    """Computes a step from its fields, all on the device."""
+
+    def __init__(
+        self, decoder: Decoder[CacheT], cache: CacheT, tracker: DeviceTracker, num_tokens: int
+    ) -> None:
+        self._decoder = decoder
+        self._cache = cache
+        self._tracker = tracker
+        self._num_tokens = num_tokens
+
+    def begin(
         self,
         form: _Form,
         words_W: torch.Tensor,
         tokens_P: torch.Tensor,
         checked: CheckedBatch | None = None,
-    ) -> torch.Tensor:
-        """Compute a step from its fields, all on the device; return what `DeviceHandle` takes."""
+    ) -> tuple[torch.Tensor, ...]:
+        """Return faults [S]; then, where tokens are wanted, logits [R, V] and each row's last token [R]."""
         views = form.layout.views(words_W)
         if checked is None:
             checked = self._tracker.admit(DevicePages.of(views), form.read_len_S)
@@ -274,17 +293,53 @@ class DeviceRunner(Generic[CacheT]):
         hidden_RH = self._decoder.forward(batch, checked, self._cache)
         faults_S = self._tracker.settle(checked)
         if not form.wants_tokens:
-            return faults_S
+            return (faults_S,)
         logits_RV = self._decoder.logits(hidden_RH)[:, : self._num_tokens]
-        adjusted_RV = adjusted_on_device(logits_RV, views, batch.token_ids_T[views["wanted"]])
-        if form.sampling.num_mask_words:
-            adjusted_RV = masked(adjusted_RV, views["mask"])
+        return faults_S, logits_RV, batch.token_ids_T[views["wanted"]]
+
+    def end(
+        self,
+        form: _Form,
+        words_W: torch.Tensor,
+        found: tuple[torch.Tensor, ...],
+        masks_RW: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Return what `DeviceHandle` takes."""
+        if not form.wants_tokens:
+            return found[0]
+        views = form.layout.views(words_W)
+        faults_S, logits_RV, last_R = found
+        adjusted_RV = adjusted_on_device(logits_RV, views, last_R)
+        if masks_RW is not None:
+            adjusted_RV = masked(adjusted_RV, masks_RW)
         sampled = sample_on_device(adjusted_RV, views, form.sampling.kind)
         parts = [sampled.tokens_R, sampled.is_finite_R.long(), faults_S]
         if form.sampling.has_logprobs:
             # of the model's own logits, whatever is made of them
             parts.append(packed(likelihoods(logits_RV, sampled.tokens_R)))
         return torch.cat(parts)
+
+
+class _OfBuckets(Generic[CacheT]):
+    """The stages of padded steps (`models.graph_step.Stages`)."""
+
+    def __init__(self, stages: _Stages[CacheT]) -> None:
+        self._stages = stages
+
+    def begin(
+        self, bucket: Bucket, words_W: torch.Tensor, tokens_P: torch.Tensor, /
+    ) -> tuple[torch.Tensor, ...]:
+        return self._stages.begin(_padded_form(bucket), words_W, tokens_P)
+
+    def end(
+        self,
+        bucket: Bucket,
+        words_W: torch.Tensor,
+        found: tuple[torch.Tensor, ...],
+        late_L: torch.Tensor | None,
+        /,
+    ) -> torch.Tensor:
+        return self._stages.end(_padded_form(bucket), words_W, found, late_L)
 
 
 def _shapes(
@@ -294,15 +349,14 @@ def _shapes(
     num_sampled: int,
     sampling: SamplingForm,
 ) -> dict[str, tuple[int, ...]]:
-    """Return the fields of a step: pages, rows, masks, sampling.
+    """Return the fields of a step: pages, rows, sampling.
 
     token, source: of each row its token, and where among the tokens of earlier steps it is to be
     found instead, or -1; wanted: the rows that are sampled.
     """
     rows = {"token": (num_rows,), "source": (num_rows,), "wanted": (num_sampled,)}
     pages = page_shapes(num_sequences, num_columns, num_rows)
-    masks = mask_shapes(num_sampled, sampling.num_mask_words)
-    return pages | rows | masks | sampling_shapes(num_sampled, sampling.num_adjusted)
+    return pages | rows | sampling_shapes(num_sampled, sampling.num_adjusted)
 
 
 def _padded_form(bucket: Bucket) -> _Form:

@@ -5,8 +5,6 @@ R rows, V vocabulary, W words of 64 tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -41,14 +39,9 @@ def num_mask_words(num_tokens: int) -> int:
     return -(-num_tokens // WORD_TOKENS)
 
 
-def mask_shapes(num_rows: int, num_mask_words: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of the rows' masks, for a `cache.words.Layout`; W is 0 where there are none."""
-    return {"mask": (num_rows, num_mask_words)} if num_mask_words else {}
-
-
-def write_masks(host: Mapping[str, NDArray[np.int64]], masks: Masks | None) -> None:
-    """Fill the field, if there is one. Rows without a grammar may have anything, as may padding."""
-    if (words_RW := host.get("mask")) is not None:
-        words_RW[:] = -1
-        if masks is not None:
-            words_RW[list(masks.rows)] = masks.words
+def mask_words(masks: Masks | None, num_rows: int, num_words: int) -> NDArray[np.int64]:
+    """Return [R, W]: the masks of all rows; those without a grammar, and padding, may have anything."""
+    words_RW = np.full((num_rows, num_words), -1, np.int64)
+    if masks is not None:
+        words_RW[list(masks.rows)] = masks.words
+    return words_RW

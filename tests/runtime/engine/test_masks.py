@@ -17,7 +17,7 @@ from support.tiny_decoder import VOCABULARY
 from support.token_sets import STOP, a_broken_guide, a_guide
 from tenantry_runtime.cache.words import Layout
 from tenantry_runtime.core import Sampling
-from tenantry_runtime.engine.constraints import MaskFinder
+from tenantry_runtime.engine.constraints import MaskFinder, Masks
 from tenantry_runtime.engine.device_sampler import (
     kind_for,
     sample_on_device,
@@ -25,13 +25,7 @@ from tenantry_runtime.engine.device_sampler import (
     write_sampling,
 )
 from tenantry_runtime.engine.guide import Guide
-from tenantry_runtime.engine.masks import (
-    mask_shapes,
-    masked,
-    masked_rows,
-    num_mask_words,
-    write_masks,
-)
+from tenantry_runtime.engine.masks import mask_words, masked, masked_rows, num_mask_words
 from tenantry_runtime.engine.sampler import SamplerState, sample
 
 GREEDY = Sampling(seed=3, temperature=0.0)
@@ -133,13 +127,12 @@ def test_device_and_host_draw_the_same_among_what_is_possible(
         assert int(tokens[n]) in allowed[n]
 
     # with a row of padding
-    words = num_mask_words(num_tokens)
-    layout = Layout.of(mask_shapes(num_rows + 1, words) | sampling_shapes(num_rows + 1))
+    layout = Layout.of(sampling_shapes(num_rows + 1))
     host = layout.host()
     write_sampling(layout.fields(host), samplings, states, num_tokens)
-    write_masks(layout.fields(host), masks)
     views = layout.views(torch.from_numpy(host))
-    found = sample_on_device(masked(logits, views["mask"]), views, kind_for(samplings))
+    words = torch.from_numpy(mask_words(masks, num_rows + 1, num_mask_words(num_tokens)))
+    found = sample_on_device(masked(logits, words), views, kind_for(samplings))
     assert found.tokens_R[:num_rows].tolist() == tokens.tolist()
     assert found.is_finite_R.all()
 
@@ -151,17 +144,44 @@ def gpu() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_masks_travel_with_a_steps_other_inputs() -> None:
-    bench = Bench.build("kimi", "bf16", on_gpu=True, device="meta")
-    bench.add(4, 2, Sampling(seed=1, temperature=0.7))
+def test_a_step_is_the_same_whatever_its_masks_are() -> None:
+    bench = a_bench_of_four()
     steps = []
     for allowed in ({5}, {7, 8}):
         bench.sequences[2].guide = a_guide(allowed, VOCABULARY)
         steps.append(launched(bench))
-    assert steps[0] == steps[1], "a step of a bucket is the same whatever its masks are"
-    assert (len(steps[0].to_device), len(steps[0].to_host)) == (1, 1)
+    assert steps[0] == steps[1]
+    num_words = 4 * num_mask_words(VOCABULARY)
     bench.sequences[2].guide = None
-    assert launched(bench).to_device < steps[0].to_device, "no mask is brought there"
+    free = launched(bench)
+    assert steps[0].to_device == [*free.to_device, num_words], "masks are all that is more"
+    assert len(steps[0].to_host) == 1
+
+
+@pytest.mark.usefixtures("gpu")
+def test_masks_are_found_while_the_forward_pass_runs() -> None:
+    bench = a_bench_of_four()
+    bench.sequences[2].guide = a_guide({5}, VOCABULARY)
+    launched(bench)
+    find, num_noted = MaskFinder.find, list[int]()
+    with watched() as launches:
+
+        def note(finder: MaskFinder, guides: list[Guide | None]) -> Masks | None:
+            num_noted.append(len(launches.noted))
+            return find(finder, guides)
+
+        with mock.patch.object(MaskFinder, "find", note):
+            bench.start(bench.plan([[1], [2], [3], [4]]))
+    [num_before] = num_noted
+    products = [n for n, each in enumerate(launches.noted) if "mm" in each.split()[0]]
+    assert products and products[-1] < num_before, "the logits are made by then"
+    assert num_before < len(launches.noted), "and the tokens are not"
+
+
+def a_bench_of_four() -> Bench:
+    bench = Bench.build("kimi", "bf16", on_gpu=True, device="meta")
+    bench.add(4, 2, Sampling(seed=1, temperature=0.7))
+    return bench
 
 
 def launched(bench: Bench) -> Launches:
