@@ -6,7 +6,7 @@ PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint const
 PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: help run test test-kernels test-pools test-workers test-ledger test-timing test-conformance check lint typecheck format cov accuracy bench bench-peers bench-pools \
+.PHONY: help run test test-kernels test-pools test-workers test-ledger test-timing test-conformance record-clients check lint typecheck format cov accuracy bench bench-peers bench-pools \
 	bench-fairness bench-text bench-weights bench-gpu build clean
 
 help: ## List the targets
@@ -35,6 +35,9 @@ test-timing: $(VENV)/.development ## Measure whether the time of an answer tells
 
 test-conformance: $(VENV)/.development .venv-clients/.installed ## Run other projects' clients, unmodified, against workerctl dev
 	TENANTRY_CLIENTS=$(abspath .venv-clients) python -m pytest -m conformance
+
+record-clients: $(VENV)/.development .venv-clients/.installed ## Record anew what other projects' clients send
+	TENANTRY_CLIENTS=$(abspath .venv-clients) PYTHONPATH=tests python tests/conformance/record.py
 
 .venv-clients/.installed: tests/conformance/requirements.txt tests/conformance/node/package-lock.json
 	test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients

@@ -1,18 +1,18 @@
-"""What real clients send: bodies as their own sources build them, one a case.
+"""What real clients send.
 
-| client | version |
-|---|---|
-| Python `openai` | 3.57 |
-| `langchain-cloudflare` | 0.4 |
-| `workers-ai-provider` for the AI SDK | 4.0 |
-| Python `cloudflare` | 5.9 |
-| curl, as Cloudflare's documentation has it | |
+`client_bodies.json` has what the conformance suite's programs sent (`tests/conformance/record.py`);
+here is what clients may send beside that, as their own sources build it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import msgspec
+
+FILE = Path(__file__).with_name("client_bodies.json")
 
 MODEL = "@cf/moonshotai/kimi-k2.6"
 
@@ -27,7 +27,7 @@ DRAFT_07 = {"$schema": "http://json-schema.org/draft-07/schema#", **SCHEMA}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One body; `route` is `run` or one of OpenAI's."""
+    """One body; `route` is `run` or the part of the path behind `/v1/`."""
 
     name: str
     route: str
@@ -51,7 +51,7 @@ _TURN = {
     ],
 }
 
-RECORDED = [
+STATED = [
     Recorded(
         name="openai: chat",
         route="chat/completions",
@@ -288,3 +288,17 @@ RECORDED = [
         },
     ),
 ]
+
+
+class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    client: str
+    route: str
+    body: dict[str, Any]
+
+
+SENT = [
+    Recorded(name=f"{sent.client} {n}", route=sent.route, body=sent.body)
+    for n, sent in enumerate(msgspec.json.decode(FILE.read_bytes(), type=list[_Body]))
+]
+
+RECORDED = [*STATED, *SENT]
