@@ -1,4 +1,4 @@
-"""What limits cost a request: `python -m tenantry_recipes.bench.tenancy_limits [--store URL]`.
+"""What limits cost a request: `python -m tenantry_recipes.bench.tenancy.limits [--store URL]`.
 
 Requests ask as the edge does, and nothing else happens: admitted, told what they used, over. Nobody is
 refused. Rounds of all contenders take turns.
@@ -17,29 +17,29 @@ refused. Rounds of all contenders take turns.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
 
+from tenantry_recipes.bench.spread import Spread
+from tenantry_recipes.bench.table import number, spread, table
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.tenancy import Limiter, Plan, Principal, Quota, Request, open_store
 from tenantry_runtime.tenancy.limits import open_limiter
 
-from .machine import describe_machine
-from .spread import Spread
-from .table import number, spread, table
+from .rounds import Options, alone, in_turns, options_of, options_parser, paced, print_figures
 
 MODEL = "@cf/moonshotai/kimi-k2.6"
 PROMPT_TOKENS = 100
 ANSWER_TOKENS = 50
-NUM_ALONE = 200
+NUM_TENANTS = 8
+"""That ask in turn."""
 PACKAGES = ("sqlalchemy", "aiosqlite", "asyncpg")
 
 MANY = 1_000_000_000
@@ -57,22 +57,7 @@ PLANS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What is measured."""
-
-    store: str | None
-    """URL of a PostgreSQL database; None: SQLite alone."""
-    num_requests: int
-    """In each round of each contender."""
-    num_rounds: int
-    concurrency: int
-    tenants: int
-    """That ask in turn."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    name: str
     limiter: Limiter
     requests: Sequence[Request]
     """One of each tenant."""
@@ -96,63 +81,33 @@ class Figures:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--store", help="URL of a PostgreSQL database to measure too")
-    parser.add_argument("--requests", type=int, default=5000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--tenants", type=int, default=8)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    options = Options(
-        store=given.store,
-        num_requests=given.requests,
-        num_rounds=given.rounds,
-        concurrency=given.concurrency,
-        tenants=given.tenants,
-    )
+    given = options_parser(__doc__, num_requests=5000).parse_args(arguments)
+    options = options_of(given)
     figures = anyio.run(measure, options)
-    if given.json:
-        print(json.dumps([asdict(each) for each in figures]))
-        return
-    print(describe_machine(1, PACKAGES))
-    print(
-        f"{options.num_requests} requests of {options.tenants} tenants, "
-        f"{options.concurrency} at a time\n"
+    print_figures(
+        figures,
+        report(figures),
+        packages=PACKAGES,
+        asked=f"{options.num_requests} requests of {NUM_TENANTS} tenants, {options.concurrency} at a time",
+        as_json=given.json,
     )
-    print(report(figures))
 
 
 async def measure(options: Options) -> list[Figures]:
     """Run all contenders in turns."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        urls = (
-            {"SQLite": None}
-            if options.store is None
-            else {"SQLite": None, "PostgreSQL": options.store}
-        )
-        contenders: list[Contender] = []
-        for store, url in urls.items():
+        contenders: dict[str, Contender] = {}
+        for store, url in options.stores.items():
             limiter = await stack.enter_async_context(_limiter(folder / store, url))
-            contenders += [
-                Contender(
-                    name=plan if plan == "none" else f"{plan}, {store}",
-                    limiter=limiter,
-                    requests=[_request(number, PLANS[plan]) for number in range(options.tenants)],
+            for name, plan in PLANS.items():
+                if name == "none" and url is not None:
+                    continue
+                requests = [_request(number, plan) for number in range(NUM_TENANTS)]
+                contenders[name if name == "none" else f"{name}, {store}"] = Contender(
+                    limiter=limiter, requests=requests
                 )
-                for plan in PLANS
-                if plan != "none" or url is None
-            ]
-        rounds: dict[str, list[Round]] = {each.name: [] for each in contenders}
-        # once unmeasured: statements are compiled, rows made
-        for round_number in range(options.num_rounds + 1):
-            for each in contenders:
-                measured = await _round(each, options)
-                if round_number:
-                    rounds[each.name].append(measured)
+        rounds = await in_turns(contenders, options, partial(_round, options))
         return [_figures(name, of_one) for name, of_one in rounds.items()]
 
 
@@ -194,26 +149,13 @@ def _request(tenant: int, plan: Plan) -> Request:
     )
 
 
-async def _round(contender: Contender, options: Options) -> Round:
-    left = options.num_requests
-
-    async def client() -> None:
-        nonlocal left
-        while left:
-            left -= 1
-            await _run(contender, left)
-
-    start_s, start_cpu_s = time.perf_counter(), time.process_time()
-    async with anyio.create_task_group() as tasks:
-        for _ in range(options.concurrency):
-            tasks.start_soon(client)
-    wall_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
-    num_alone = min(NUM_ALONE, options.num_requests)
-    wait_s = sum([await _run(contender, number) for number in range(num_alone)]) / num_alone
+async def _round(options: Options, contender: Contender) -> Round:
+    run = partial(_run, contender)
+    pace = await paced(options, run)
     return Round(
-        requests_per_s=options.num_requests / wall_s,
-        processor_us=1e6 * cpu_s / options.num_requests,
-        wait_us=1e6 * wait_s,
+        requests_per_s=pace.requests_per_s,
+        processor_us=pace.processor_us,
+        wait_us=await alone(options, run),
     )
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tenantry_recipes.bench import tenancy_edge, tenancy_limits
 from tenantry_recipes.bench.spread import Spread
+from tenantry_recipes.bench.tenancy import edge, limits
+from tenantry_recipes.bench.tenancy.rounds import Options
 
 
 @pytest.mark.asyncio
 async def test_limits_are_measured_for_every_kind_of_plan() -> None:
-    options = tenancy_limits.Options(
-        store=None, num_requests=8, num_rounds=2, concurrency=2, tenants=2
-    )
-    figures = await tenancy_limits.measure(options)
+    options = Options(store=None, num_requests=8, num_rounds=2, concurrency=2)
+    figures = await limits.measure(options)
 
     assert [each.name for each in figures] == ["none", "rates, SQLite", "all, SQLite"]
     for each in figures:
@@ -25,22 +24,22 @@ async def test_limits_are_measured_for_every_kind_of_plan() -> None:
 
 @pytest.mark.asyncio
 async def test_an_edge_is_measured_with_and_without() -> None:
-    options = tenancy_edge.Options(store=None, num_requests=4, num_rounds=1, concurrency=2)
-    figures = await tenancy_edge.measure(options)
+    options = Options(store=None, num_requests=4, num_rounds=1, concurrency=2)
+    figures = await edge.measure(options)
 
     assert [each.name for each in figures] == ["bare, SQLite", "limits, SQLite", "ledger, SQLite"]
     assert all(each.requests_per_s.least > 0 for each in figures)
 
 
 def test_more_is_than_the_bare_edge_at_the_same_store() -> None:
-    def figures(name: str, processor_us: float) -> tenancy_edge.Figures:
-        return tenancy_edge.Figures(
+    def figures(name: str, processor_us: float) -> edge.Figures:
+        return edge.Figures(
             name=name,
             requests_per_s=Spread.of([1.0]),
             processor_us=Spread.of([processor_us]),
         )
 
-    report = tenancy_edge.report(
+    report = edge.report(
         [
             figures("bare, a", 100),
             figures("limits, a", 150),

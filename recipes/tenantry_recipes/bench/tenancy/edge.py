@@ -1,4 +1,4 @@
-"""What tenancy costs an edge: `python -m tenantry_recipes.bench.tenancy_edge [--store URL]`.
+"""What tenancy costs an edge: `python -m tenantry_recipes.bench.tenancy.edge [--store URL]`.
 
 The edge's application in this process, with its own authentication, tokenizing and printing, before a
 node that says a few tokens at once. The client is in this process too, so that figures are of both;
@@ -13,13 +13,11 @@ what matters is what one contender takes more than another. Rounds of all conten
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -27,6 +25,9 @@ import httpx
 from opentelemetry.trace import NoOpTracer
 from starlette.applications import Starlette
 
+from tenantry_recipes.bench.errors import BenchmarkError
+from tenantry_recipes.bench.spread import Spread
+from tenantry_recipes.bench.table import number, spread, table
 from tenantry_runtime.catalog import load_catalog
 from tenantry_runtime.core import FinishReason, Phase, TenantId
 from tenantry_runtime.edge.app import build_app
@@ -49,10 +50,7 @@ from tenantry_runtime.tenancy import Authenticator, Ledger, NoLedger, Store, ope
 from tenantry_runtime.tenancy.ledger import open_ledger
 from tenantry_runtime.tenancy.limits import open_limiter
 
-from .errors import BenchmarkError
-from .machine import describe_machine
-from .spread import Spread
-from .table import number, spread, table
+from .rounds import Options, Pace, in_turns, options_of, options_parser, paced, print_figures
 
 MODEL = "@cf/moonshotai/kimi-k2.6"
 NUM_STEPS = 4
@@ -71,29 +69,10 @@ PACKAGES = ("starlette", "httpx", "sqlalchemy", "aiosqlite", "asyncpg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What is measured."""
-
-    store: str | None
-    """URL of a PostgreSQL database; None: SQLite alone."""
-    num_requests: int
-    """In each round of each contender."""
-    num_rounds: int
-    concurrency: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    name: str
     app: Starlette
     account: str
     token: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    requests_per_s: float
-    processor_us: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,47 +85,27 @@ class Figures:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--store", help="URL of a PostgreSQL database to measure too")
-    parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    options = Options(
-        store=given.store,
-        num_requests=given.requests,
-        num_rounds=given.rounds,
-        concurrency=given.concurrency,
-    )
+    given = options_parser(__doc__, num_requests=1000).parse_args(arguments)
+    options = options_of(given)
     figures = anyio.run(measure, options)
-    if given.json:
-        print(json.dumps([asdict(each) for each in figures]))
-        return
-    print(describe_machine(1, PACKAGES))
-    print(f"{options.num_requests} requests, {options.concurrency} at a time\n")
-    print(report(figures))
+    print_figures(
+        figures,
+        report(figures),
+        packages=PACKAGES,
+        asked=f"{options.num_requests} requests, {options.concurrency} at a time",
+        as_json=given.json,
+    )
 
 
 async def measure(options: Options) -> list[Figures]:
     """Run all contenders in turns."""
     offers = await load_offers(load_catalog(None))
     async with AsyncExitStack() as stack:
-        contenders: list[Contender] = []
-        urls = {"SQLite": None, "PostgreSQL": options.store}
-        for name, url in urls.items():
-            if url is not None or name == "SQLite":
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                contenders += await _contenders(stack, folder, url, name, offers, options)
-        rounds: dict[str, list[Round]] = {each.name: [] for each in contenders}
-        # once unmeasured: statements are compiled, rows made
-        for round_number in range(options.num_rounds + 1):
-            for each in contenders:
-                measured = await _round(each, options)
-                if round_number:
-                    rounds[each.name].append(measured)
+        contenders: dict[str, Contender] = {}
+        for name, url in options.stores.items():
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            contenders |= await _contenders(stack, folder, url, name, offers, options)
+        rounds = await in_turns(contenders, options, partial(_round, options))
     return [
         Figures(
             name=name,
@@ -176,9 +135,9 @@ async def _contenders(
     name: str,
     offers: Offers,
     options: Options,
-) -> list[Contender]:
+) -> dict[str, Contender]:
     """Make three edges at one store, in a folder that is there."""
-    contenders = []
+    contenders = {}
     for kind in ("bare", "limits", "ledger"):
         store = await stack.enter_async_context(open_store(folder, url=url))
         account = TenantId(f"bench-{kind}")
@@ -187,8 +146,8 @@ async def _contenders(
         services = await stack.enter_async_context(
             _services(store, offers, folder, with_ledger=kind == "ledger", options=options)
         )
-        contenders.append(
-            Contender(name=f"{kind}, {name}", app=build_app(services), account=account, token=token)
+        contenders[f"{kind}, {name}"] = Contender(
+            app=build_app(services), account=account, token=token
         )
     return contenders
 
@@ -218,8 +177,7 @@ async def _services(
         )
 
 
-async def _round(contender: Contender, options: Options) -> Round:
-    left = options.num_requests
+async def _round(options: Options, contender: Contender) -> Pace:
     path = f"/client/v4/accounts/{contender.account}/ai/run/{MODEL}"
     body = {"prompt": "What is 17 + 25?", "max_tokens": NUM_STEPS}
 
@@ -230,23 +188,12 @@ async def _round(contender: Contender, options: Options) -> Round:
         timeout=60,
     ) as client:
 
-        async def ask() -> None:
-            nonlocal left
-            while left:
-                left -= 1
-                response = await client.post(path, json=body)
-                if response.status_code != 200:
-                    raise BenchmarkError(f"{contender.name}: {response.text}")
+        async def ask(_number: int) -> None:
+            response = await client.post(path, json=body)
+            if response.status_code != 200:
+                raise BenchmarkError(response.text)
 
-        start_s, start_cpu_s = time.perf_counter(), time.process_time()
-        async with anyio.create_task_group() as tasks:
-            for _ in range(options.concurrency):
-                tasks.start_soon(ask)
-        wall_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
-    return Round(
-        requests_per_s=options.num_requests / wall_s,
-        processor_us=1e6 * cpu_s / options.num_requests,
-    )
+        return await paced(options, ask)
 
 
 class _Answer:

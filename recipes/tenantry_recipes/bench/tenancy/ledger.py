@@ -1,4 +1,4 @@
-"""What the ledger costs a request: `python -m tenantry_recipes.bench.tenancy_ledger [--store URL]`.
+"""What the ledger costs a request: `python -m tenantry_recipes.bench.tenancy.ledger [--store URL]`.
 
 Requests are as the edge has them, without all else that an edge does: opened, told after each step
 what is delivered, closed, and not over until the record is safe. Without a ledger the same loop
@@ -13,46 +13,32 @@ runs with the one that keeps nothing. Rounds of all contenders take turns.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 
+from tenantry_recipes.bench.spread import Spread
+from tenantry_recipes.bench.table import number, spread, table
 from tenantry_runtime.catalog import TokenPrices
 from tenantry_runtime.core import RequestId, TenantId, Usage
 from tenantry_runtime.tenancy import Ledger, NoLedger, Opening, open_store
 from tenantry_runtime.tenancy.ledger import JOURNAL_DIRECTORY, open_ledger
 
-from .machine import describe_machine
-from .spread import Spread
-from .table import number, spread, table
+from .rounds import Options, alone, in_turns, options_of, options_parser, paced, print_figures
 
 TENANT = TenantId("bench")
 PROMPT_TOKENS = 100
 NUM_STEPS = 32
 NUM_STORES = 200_000
 PACKAGES = ("sqlalchemy", "aiosqlite", "asyncpg", "msgspec")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What is measured."""
-
-    store: str | None
-    """URL of a PostgreSQL database; None: SQLite alone."""
-    num_requests: int
-    """In each round of each contender."""
-    num_rounds: int
-    concurrency: int
-    json: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,31 +60,16 @@ class Figures:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--store", help="URL of a PostgreSQL database to measure too")
-    parser.add_argument("--requests", type=int, default=5000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    options = Options(
-        store=given.store,
-        num_requests=given.requests,
-        num_rounds=given.rounds,
-        concurrency=given.concurrency,
-        json=given.json,
-    )
+    given = options_parser(__doc__, num_requests=5000).parse_args(arguments)
+    options = options_of(given)
     figures = anyio.run(measure, options)
-    if options.json:
-        print(json.dumps([asdict(each) for each in figures]))
-        return
-    print(describe_machine(1, PACKAGES))
-    print(
-        f"{options.num_requests} requests of {NUM_STEPS} events, {options.concurrency} at a time\n"
+    print_figures(
+        figures,
+        report(figures),
+        packages=PACKAGES,
+        asked=f"{options.num_requests} requests of {NUM_STEPS} events, {options.concurrency} at a time",
+        as_json=given.json,
     )
-    print(report(figures))
 
 
 async def measure(options: Options) -> list[Figures]:
@@ -106,20 +77,9 @@ async def measure(options: Options) -> list[Figures]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         ledgers: dict[str, Ledger] = {"none": NoLedger()}
-        ledgers["SQLite"] = await stack.enter_async_context(
-            _ledger(folder / "sqlite", None, options)
-        )
-        if options.store is not None:
-            ledgers["PostgreSQL"] = await stack.enter_async_context(
-                _ledger(folder / "postgresql", options.store, options)
-            )
-        # once unmeasured: statements are compiled, files made
-        rounds: dict[str, list[Round]] = {name: [] for name in ledgers}
-        for number in range(options.num_rounds + 1):
-            for name, ledger in ledgers.items():
-                measured = await _round(ledger, options)
-                if number:
-                    rounds[name].append(measured)
+        for name, url in options.stores.items():
+            ledgers[name] = await stack.enter_async_context(_ledger(folder / name, url, options))
+        rounds = await in_turns(ledgers, options, partial(_round, options))
         return [
             _figures(name, rounds[name], await _delivered_ns(ledger))
             for name, ledger in ledgers.items()
@@ -154,26 +114,15 @@ async def _ledger(state_dir: Path, url: str | None, options: Options) -> AsyncIt
             yield ledger
 
 
-async def _round(ledger: Ledger, options: Options) -> Round:
-    left = options.num_requests
+async def _round(options: Options, ledger: Ledger) -> Round:
+    async def request(_number: int) -> float:
+        return await _request(ledger)
 
-    async def client() -> None:
-        nonlocal left
-        while left:
-            left -= 1
-            await _request(ledger)
-
-    start_s, start_cpu_s = time.perf_counter(), time.process_time()
-    async with anyio.create_task_group() as tasks:
-        for _ in range(options.concurrency):
-            tasks.start_soon(client)
-    wall_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
-    num_alone = min(200, options.num_requests)
-    latency_s = sum([await _request(ledger) for _ in range(num_alone)]) / num_alone
+    pace = await paced(options, request)
     return Round(
-        requests_per_s=options.num_requests / wall_s,
-        processor_us=1e6 * cpu_s / options.num_requests,
-        latency_us=1e6 * latency_s,
+        requests_per_s=pace.requests_per_s,
+        processor_us=pace.processor_us,
+        latency_us=await alone(options, request),
     )
 
 

@@ -1,0 +1,1 @@
+"""What tenancy costs: limits, the ledger, and both over an edge."""
