@@ -37,6 +37,11 @@ class OwnerSlots:
             self._returned.append(self._slots.pop(tenant))
 
     @property
+    def tenants(self) -> dict[OwnerSlot, str]:
+        """The tenant behind each slot that is taken."""
+        return {slot: tenant for tenant, slot in self._slots.items()}
+
+    @property
     def num_tenants(self) -> int:
         return len(self._slots)
 

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from typing import Literal
 
 from tenantry_runtime.cache.fault_word import disagreement, logical_page
@@ -40,6 +40,8 @@ class IncidentLog:
         self._times_s: deque[float] = deque(maxlen=limit)
         self.num_incidents = 0
         """Since the start."""
+        self.by_op: Counter[str] = Counter()
+        """The same, by the op that found it."""
 
     @property
     def kept(self) -> tuple[Incident, ...]:
@@ -50,6 +52,7 @@ class IncidentLog:
         self._kept.append(incident)
         self._times_s.append(incident.time_s)
         self.num_incidents += 1
+        self.by_op[incident.op] += 1
         _log.error("cache integrity: %s", incident)
 
     def are_too_many(self, now_s: float) -> bool:

@@ -225,6 +225,8 @@ class Incoming:
                 self._distrust_page(lane, each.sequence, refused[0].fault, now_s)
             else:
                 each.reception.written.update(page.header.logical_page for page in each.pages)
+                num_bytes = sum(page.header.num_bytes for page in each.pages)
+                lane.meter.received(len(each.pages), num_bytes)
 
     def _open(self, handoff: int, source: Source) -> tuple[Lane, Sequence, Reception] | None:
         """Return who waits for this hand-off from this source, which from here on is its only one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenantry_runtime.cache.allocator import PageAllocator
 from tenantry_runtime.cache.prefix import PrefixTrees
@@ -16,6 +16,7 @@ from tenantry_runtime.pool.messages import Failed, MemberLoad, Part, Submit
 from .exchange import ServiceExchange
 from .guide import Guides
 from .member import Member
+from .meter import LaneMeter
 from .room import ceiling_tokens
 from .scheduler import Scheduler
 from .upkeep import Upkeep
@@ -36,6 +37,7 @@ class Lane:
     exchange: ServiceExchange
     vocab_size: int
     guides: Guides
+    meter: LaneMeter = field(default_factory=LaneMeter)
 
     @property
     def model(self) -> str:

@@ -63,6 +63,8 @@ class _Flight:
     lane: Lane
     plan: StepPlan
     handle: StepInFlight
+    launched_ns: int
+    """On the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,7 @@ class EngineLoop:
             loads=tuple(load for lane in self._lanes for load in lane.loads()),
             audit_findings=tuple(chain.from_iterable(self._findings.values())),
             services=tuple(report for report in services if report is not None),
+            pools=tuple(lane.meter.report(lane, self._owners.tenants) for lane in self._lanes),
         )
 
     def describe(self) -> tuple[MemberDescription, ...]:
@@ -377,11 +380,12 @@ class EngineLoop:
         return None
 
     def _launch(self, lane: Lane, plan: StepPlan) -> _Flight:
+        launched_ns = time.perf_counter_ns()
         try:
             handle = lane.member(plan.phase).launch(plan)
         except Exception as error:
             handle = _Crash(error)
-        return _Flight(lane, plan, handle)
+        return _Flight(lane, plan, handle, launched_ns)
 
     def _collect(self, flight: _Flight) -> None:
         try:
@@ -389,11 +393,13 @@ class EngineLoop:
         except Exception as error:
             self._fail(flight.lane, flight.plan, error)
             return
+        flight.lane.meter.stepped(flight.plan, time.perf_counter_ns() - flight.launched_ns)
         self._untold.extend(flight.lane.scheduler.commit(flight.plan, result, self._clock_s()))
 
     def _fail(self, lane: Lane, plan: StepPlan, error: Exception) -> None:
         """Confine an error to the sequences of its step: the loop serves everybody else."""
         _log.error("%s: a %s step failed", lane.name, plan.phase, exc_info=error)
+        lane.meter.crashed(plan.phase)
         problem = f"the model's {plan.phase} step failed ({type(error).__name__})"
         self._untold.extend(lane.scheduler.fail(plan, problem))
 

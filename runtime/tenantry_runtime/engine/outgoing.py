@@ -7,6 +7,7 @@ is not reached. What they were read from passed the check of pages, or nothing l
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -30,6 +31,8 @@ class _Sender:
     lane: Lane
     sequence: Sequence
     delivery: Delivery
+    opened_ns: int
+    """On the monotonic clock."""
 
 
 class Outgoing:
@@ -60,7 +63,7 @@ class Outgoing:
             return
         delivery = Delivery(port, channel, deliver.target, cache)
         sequence.deliver_to(delivery)
-        self._senders[port, channel] = _Sender(lane, sequence, delivery)
+        self._senders[port, channel] = _Sender(lane, sequence, delivery, time.perf_counter_ns())
 
     def confirmed(self, port: PagePort, channel: Channel) -> None:
         sender = self._known(port, channel)
@@ -68,15 +71,18 @@ class Outgoing:
             return
         del self._senders[port, channel]
         if sender.delivery.is_ended:
+            sender.lane.meter.delivered(time.perf_counter_ns() - sender.opened_ns)
             sender.lane.scheduler.delivered(sender.sequence)
         else:
             problem = "the decode member confirmed what was not sent"
+            sender.lane.meter.not_delivered()
             sender.lane.scheduler.give_up(sender.sequence, "handoff", problem)
 
     def lost(self, port: PagePort, channel: Channel, problem: str) -> None:
         sender = self._known(port, channel)
         if sender is not None:
             del self._senders[port, channel]
+            sender.lane.meter.not_delivered()
             sender.lane.scheduler.give_up(sender.sequence, "handoff", problem)
 
     def lose(self, port: PagePort, problem: str) -> bool:
@@ -157,6 +163,7 @@ class Outgoing:
             header = self._header(sender, page)
             delivery.port.push(delivery.channel, header, page.data)
         delivery.next_page = end
+        sender.lane.meter.sent(len(pages), len(pages) * page_bytes)
         return len(pages) * page_bytes
 
     def _header(self, sender: _Sender, page: WirePage) -> PageHeader:
@@ -185,6 +192,7 @@ class Outgoing:
 
     def _fail(self, lane: Lane, sequence: Sequence, reason: str, error: Exception) -> None:
         _log.error("%s: pages could not be sent", lane.name, exc_info=error)
+        lane.meter.not_delivered()
         problem = f"pages could not be sent ({type(error).__name__})"
         lane.scheduler.give_up(sequence, reason, problem)
 
