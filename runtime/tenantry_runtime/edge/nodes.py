@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from tenantry_runtime.errors import NodeUnavailable
 from tenantry_runtime.pool.interface import TokenSource
@@ -47,12 +47,23 @@ class Nodes:
         self._services = ServiceReports()
         self._nodes: dict[str, TokenSource] = {}
         self._known: dict[str, NodeDescription] = {}
+        self._statistics: dict[str, NodeStatistics] = {}
         for node in nodes:
             self.add(node)
 
     @property
     def all(self) -> tuple[TokenSource, ...]:
         return tuple(self._nodes.values())
+
+    @property
+    def health(self) -> Mapping[str, bool]:
+        """By address, whether a node answers."""
+        return {address: node.is_healthy for address, node in self._nodes.items()}
+
+    @property
+    def statistics(self) -> Mapping[str, NodeStatistics]:
+        """By address, the latest of each node that has ever answered."""
+        return self._statistics
 
     @property
     def now_s(self) -> float:
@@ -94,6 +105,7 @@ class Nodes:
         return node.description.address or node.address
 
     def reported(self, node: str, statistics: NodeStatistics) -> None:
+        self._statistics[node] = statistics
         self.router.report(node, statistics.loads, is_draining=statistics.is_draining)
         if self._incidents is not None:
             self._incidents.hear(node, statistics)

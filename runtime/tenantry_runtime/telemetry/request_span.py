@@ -9,10 +9,13 @@
 | decode | the first token | the last |
 
 The last three are the node's clock, and there are none where the node did not finish the sequence.
+
+The same object tells a `RequestMeter` what came of the request, so that the two agree.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +28,7 @@ from tenantry_runtime.core import FinishReason, GenerateRequest, RequestId, Tena
 from tenantry_runtime.pool.messages import Timings
 
 from . import names
+from .metrics import Ended, RequestMeter
 
 PROVIDER = "tenantry"
 
@@ -46,9 +50,16 @@ class RequestSpan:
         route: str,
         server: tuple[str, int | None] | None,
         request_id: RequestId,
+        meter: RequestMeter | None = None,
     ) -> None:
         """Continue the trace that the headers' `traceparent` names, or start one."""
         self._tracer = tracer
+        self._meter = meter
+        self._started_ns = time.time_ns()
+        self._first_token_ns: int | None = None
+        self._asked: tuple[str, str, TenantId] | None = None
+        """Operation, model and tenant, once they are known."""
+        self._usage = Usage(prompt_tokens=0, completion_tokens=0)
         self._problem: BaseException | ClientGone | None = None
         self._root = tracer.start_span(
             f"{method} {route}",
@@ -77,6 +88,7 @@ class RequestSpan:
     def asked(self, request: GenerateRequest, *, model: str, tenant: TenantId) -> None:
         """Record what is asked, and by whom; `model` is the name that the request used."""
         operation = "chat" if request.prompt is None else "text_completion"
+        self._asked = operation, request.model, tenant
         self._root.update_name(f"{operation} {request.model}")
         sampling = request.sampling
         attributes: dict[str, str | float | None] = {
@@ -101,6 +113,7 @@ class RequestSpan:
 
     def used(self, usage: Usage) -> None:
         """Record tokens, also those of an answer that broke off."""
+        self._usage = usage
         self._root.set_attributes(
             {
                 names.INPUT_TOKENS: usage.prompt_tokens,
@@ -118,6 +131,7 @@ class RequestSpan:
         self._root.set_attribute(names.FINISH_REASONS, [reason.value for reason in reasons])
         if timings is None:
             return
+        self._first_token_ns = timings.first_token_ns
         chunks = {names.PREFILL_CHUNKS: timings.num_prefill_chunks}
         self._stage("queue", timings.queued_ns, timings.prefill_started_ns, {})
         self._stage("prefill", timings.prefill_started_ns, timings.first_token_ns, chunks)
@@ -137,6 +151,27 @@ class RequestSpan:
         if isinstance(self._problem, BaseException) and not is_clients:
             self._root.set_status(StatusCode.ERROR, str(self._problem))
         self._root.end()
+        self._record()
+
+    def _record(self) -> None:
+        if self._meter is None or self._asked is None:
+            return
+        operation, model, tenant = self._asked
+        error = None if self._problem is None else type(self._problem).__name__
+        first_ns = self._first_token_ns
+        self._meter.ended(
+            Ended(
+                operation=operation,
+                model=model,
+                tenant=tenant,
+                duration_s=(time.time_ns() - self._started_ns) / 1e9,
+                first_token_s=None if first_ns is None else (first_ns - self._started_ns) / 1e9,
+                usage=self._usage,
+                error=error,
+            )
+        )
+        if error is not None and not self._usage.completion_tokens:
+            self._meter.refused(model, error)
 
     def _stage(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, int]) -> None:
         span = self._tracer.start_span(
