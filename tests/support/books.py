@@ -7,7 +7,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from tenantry_runtime.core import Usage
-from tenantry_runtime.tenancy import Entry, Interruption, Opening, Permit, Principal, Request
+from tenantry_runtime.tenancy import (
+    Entry,
+    Interruption,
+    LedgerStatistics,
+    Opening,
+    Permit,
+    Principal,
+    Request,
+)
 
 
 @dataclass
@@ -16,12 +24,14 @@ class Books:
 
     openings: list[Opening] = field(default_factory=list)
     admissions: list[Request] = field(default_factory=list)
-    generated_so_far: list[Usage] = field(default_factory=list)
     delivered_so_far: list[Usage] = field(default_factory=list)
     outcomes: list[tuple[Usage, str]] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
     is_open: bool = False
     was_refused: bool = False
+
+    def statistics(self) -> LedgerStatistics:
+        return LedgerStatistics(num_open=int(self.is_open))
 
     @asynccontextmanager
     async def open(self, opening: Opening) -> AsyncIterator[Entry]:
@@ -36,7 +46,7 @@ class Books:
         self.delivered_so_far.append(usage)
 
     def generated(self, usage: Usage) -> None:
-        self.generated_so_far.append(usage)
+        pass
 
     def served_by(self, *, revision: str, formats: str) -> None:
         pass

@@ -4,7 +4,7 @@ from .access import ensure_access
 from .accounts import Account
 from .admission import Limiter, NoLimits, Permit, Request
 from .authentication import Authenticator, Principal, require_scope
-from .billing import Entry, Interruption, Ledger, NoLedger, Opening
+from .billing import Entry, Interruption, Ledger, LedgerStatistics, NoLedger, Opening
 from .incidents import IncidentStore, StoredIncident
 from .plan import Plan, Quota
 from .plans import DEFAULT_PLAN, StoredPlan
@@ -20,6 +20,7 @@ __all__ = [
     "IncidentStore",
     "Interruption",
     "Ledger",
+    "LedgerStatistics",
     "Limiter",
     "NewToken",
     "NoLedger",

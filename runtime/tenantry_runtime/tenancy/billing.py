@@ -75,8 +75,24 @@ class Entry(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerStatistics:
+    """Where a ledger stands."""
+
+    num_open: int = 0
+    num_unrecorded: int = 0
+    """Closed, and not in the database yet."""
+    num_recorded: int = 0
+    """By this process, its own requests."""
+    lag_s: float = 0.0
+    """For how long the oldest of those that are not recorded has been closed."""
+    is_database_away: bool = False
+
+
 class Ledger(Protocol):
     """Keeps one usage record for each request."""
+
+    def statistics(self) -> LedgerStatistics: ...
 
     def open(self, opening: Opening) -> AbstractAsyncContextManager[Entry]:
         """Open the request's entry. Leaving the block commits its record, however it is left.
@@ -110,6 +126,9 @@ class _Nothing:
 
 class NoLedger:
     """Keeps nothing. A `Ledger`."""
+
+    def statistics(self) -> LedgerStatistics:
+        return LedgerStatistics()
 
     @asynccontextmanager
     async def open(self, opening: Opening) -> AsyncIterator[Entry]:

@@ -153,7 +153,6 @@ async def test_what_a_client_has_grows_by_what_is_sent_of_each_answer() -> None:
     assert counts == sorted(counts)
     # ends without text are told of when all is recorded
     assert counts[-1] == 6
-    assert max(usage.completion_tokens for usage in books.generated_so_far) == 8
 
 
 @pytest.mark.asyncio

@@ -1,18 +1,23 @@
 """Metrics: what is recorded (`catalog`), where it goes (`setup`), and who records it."""
 
 from .catalog import METRICS, Metric
+from .edge import EdgeMetrics
 from .nodes import NodeMetrics
+from .recent import RecentRequests, Slice
 from .requests import Ended, RequestMeter
 from .setup import Metering, metering
 from .tenants import TopTenants
 
 __all__ = [
     "METRICS",
+    "EdgeMetrics",
     "Ended",
     "Metering",
     "Metric",
     "NodeMetrics",
+    "RecentRequests",
     "RequestMeter",
+    "Slice",
     "TopTenants",
     "metering",
 ]

@@ -10,6 +10,7 @@ from tenantry_runtime.core import Usage
 from tenantry_runtime.telemetry import names
 
 from .instruments import counter, histogram
+from .recent import RecentRequests
 from .tenants import TopTenants
 
 PROVIDER = "tenantry"
@@ -36,6 +37,7 @@ class RequestMeter:
 
     def __init__(self, meter: Meter | None = None, *, tenants: TopTenants | None = None) -> None:
         meter = meter or NoOpMeter("tenantry")
+        self.recent = RecentRequests()
         self._tenants = tenants or TopTenants()
         self._duration = histogram(meter, "gen_ai.server.request.duration")
         self._first_token = histogram(meter, "gen_ai.server.time_to_first_token")
@@ -54,12 +56,21 @@ class RequestMeter:
         }
         failure = {} if request.error is None else {names.ERROR_TYPE: request.error}
         self._duration.record(request.duration_s, {**asked, **failure})
-        if request.error is None and request.first_token_s is not None:
-            # of whole answers alone: so the conventions
-            self._first_token.record(request.first_token_s, asked)
+        # of whole answers alone: so the conventions
+        first_token_s = request.first_token_s if request.error is None else None
+        per_token_s = None
+        if first_token_s is not None:
+            self._first_token.record(first_token_s, asked)
             if usage.completion_tokens > 1:
-                rest_s = request.duration_s - request.first_token_s
-                self._per_token.record(rest_s / (usage.completion_tokens - 1), asked)
+                per_token_s = (request.duration_s - first_token_s) / (usage.completion_tokens - 1)
+                self._per_token.record(per_token_s, asked)
+        self.recent.add(
+            model,
+            first_token_s=first_token_s,
+            per_token_s=per_token_s,
+            num_tokens=usage.completion_tokens,
+            is_ok=request.error is None,
+        )
         tenant = self._tenants.label(request.tenant, usage.total_tokens)
         outcome = request.error or "ok"
         self._requests.add(1, {"model": model, "outcome": outcome, "tenant": tenant})

@@ -27,7 +27,7 @@ import anyio
 import anyio.to_thread
 
 from tenantry_runtime.errors import CapacityExceeded, LedgerUnavailable
-from tenantry_runtime.tenancy.billing import Opening
+from tenantry_runtime.tenancy.billing import LedgerStatistics, Opening
 from tenantry_runtime.tenancy.database import Database
 
 from .entry import JournaledEntry
@@ -59,16 +59,6 @@ MAX_UNRECORDED = 20_000
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerStatistics:
-    num_open: int
-    num_unrecorded: int
-    """Closed, and not in the database yet."""
-    num_recorded: int
-    """By this process, its own requests."""
-    is_database_away: bool
-
-
 @dataclass(slots=True, eq=False)
 class _Group:
     """Requests that are synced and recorded together."""
@@ -80,6 +70,8 @@ class _Group:
     is_safe: anyio.Event = field(default_factory=anyio.Event)
     """In the journal and synced, or in the database."""
     is_recorded: anyio.Event = field(default_factory=anyio.Event)
+    closed_s: float | None = None
+    """When the first of them closed, on anyio's clock."""
 
 
 class JournaledLedger:
@@ -104,6 +96,8 @@ class JournaledLedger:
         self._synced: deque[_Group] = deque()
         self._has_synced = anyio.Event()
         self._has_recorded = anyio.Event()
+        self._recording: list[_Group] = []
+        self._syncing: _Group | None = None
         self._num_unrecorded = 0
         self._num_recorded = 0
         self._is_database_away = False
@@ -117,8 +111,16 @@ class JournaledLedger:
             num_open=self._journal.num_open,
             num_unrecorded=self._num_unrecorded,
             num_recorded=self._num_recorded,
+            lag_s=self._lag_s(),
             is_database_away=self._is_database_away,
         )
+
+    def _lag_s(self) -> float:
+        # in this order: the first that has any is the oldest
+        for group in (*self._recording, *self._synced, self._syncing, self._group):
+            if group is not None and group.closed_s is not None:
+                return anyio.current_time() - group.closed_s
+        return 0.0
 
     def begin(self, opening: Opening) -> JournaledEntry:
         if self._num_unrecorded >= self._max_unrecorded:
@@ -179,6 +181,8 @@ class JournaledLedger:
             _log.error("request %s: the journal fails: %s", entry.facts.request_id, error)
             group.is_journaled = False
         group.records.append(record)
+        if group.closed_s is None:
+            group.closed_s = anyio.current_time()
         group.tickets.append(entry.ticket)
         self._num_unrecorded += 1
         self._has_closed.set()
@@ -190,10 +194,12 @@ class JournaledLedger:
             await self._has_closed.wait()
             self._has_closed = anyio.Event()
             group, self._group = self._group, _Group()
+            self._syncing = group
             if await self._sync() and group.is_journaled:
                 group.is_safe.set()
             self._reached("synced")
             self._synced.append(group)
+            self._syncing = None
             self._has_synced.set()
             await self._shorten()
 
@@ -202,7 +208,7 @@ class JournaledLedger:
         while True:
             await self._has_synced.wait()
             self._has_synced = anyio.Event()
-            groups = [*self._synced]
+            groups = self._recording = [*self._synced]
             self._synced.clear()
             await self._record([record for group in groups for record in group.records])
             self._reached("recorded")
@@ -213,6 +219,7 @@ class JournaledLedger:
                     self._journal.settle(ticket)
                 group.is_safe.set()
                 group.is_recorded.set()
+            self._recording = []
             self._has_recorded.set()
             self._has_recorded = anyio.Event()
 

@@ -231,11 +231,13 @@ async def test_a_database_that_is_away_holds_up_the_first_requests_for_a_moment_
                 entry.complete(a_usage(number), "stop")
         assert ledger.statistics().is_database_away
         assert ledger.statistics().num_unrecorded == 3
+        assert ledger.statistics().lag_s > 0
         assert await usage_rows(local.database) == {}
 
         database.is_away = False
         await until(lambda: not ledger.statistics().num_unrecorded)
         assert not ledger.statistics().is_database_away
+        assert ledger.statistics().lag_s == 0
 
     assert set(await usage_rows(local.database)) == {"r-0", "r-1", "r-2"}
 

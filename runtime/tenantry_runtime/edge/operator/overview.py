@@ -1,0 +1,176 @@
+"""Everything that an operator steers by, as of now: what `workerctl top` and the console show.
+
+Counters are passed on as they are: whoever looks twice makes rates of them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from tenantry_runtime.core import Phase
+from tenantry_runtime.edge.services import Services
+from tenantry_runtime.errors import NodeUnavailable, StoreUnavailable
+from tenantry_runtime.pool.interface import TokenSource
+from tenantry_runtime.pool.messages import NodeStatistics, PoolReport, is_background
+from tenantry_runtime.telemetry.metrics import RecentRequests
+
+NUM_INCIDENTS = 20
+NUM_TENANTS = 50
+"""Those to which most was given."""
+
+
+class MemberOverview(msgspec.Struct, frozen=True, kw_only=True):
+    model: str
+    phase: Phase
+    weights_format: str
+    cache_format: str
+    num_ops: int
+    num_checked_ops: int
+    """Whose use of pages the check covers, as the node found by trying."""
+
+
+class NodeOverview(msgspec.Struct, frozen=True, kw_only=True):
+    address: str
+    is_up: bool
+    is_draining: bool = False
+    turn_age_s: float | None = None
+    """Since the step loop's last turn; None: it never answered."""
+    members: list[MemberOverview] = []
+    pools: tuple[PoolReport, ...] = ()
+
+
+class TenantOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tenant was promised, and what it has."""
+
+    tenant: str
+    weight: float
+    guaranteed: float
+    """Of each pool's pages."""
+    ceiling: float
+    service: float
+    """That all pools together have given it lately, as fairness counts."""
+    num_pages: int
+
+
+class IncidentOverview(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    time_ms: int
+    node: str
+    model: str
+    tenant: str
+    op: str
+    found: tuple[str, ...]
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    time_ms: int
+    num_open_requests: int
+    num_unrecorded: int
+    """Usage records that are not in the database yet."""
+    nodes: list[NodeOverview]
+    tenants: list[TenantOverview]
+    incidents: list[IncidentOverview]
+    latencies: dict[str, list[dict[str, Any]]]
+    """By model, `telemetry.metrics.Slice`s of the last minutes of this edge."""
+
+
+async def overview(services: Services, recent: RecentRequests) -> Overview:
+    """Look at everything once. A store that does not answer leaves out what only it knows."""
+    nodes = [
+        _node(node, services.nodes.statistics.get(node.address)) for node in services.nodes.all
+    ]
+    tenants: list[TenantOverview] = []
+    incidents: list[IncidentOverview] = []
+    try:
+        tenants = await _tenants(services)
+        incidents = await _incidents(services)
+    except StoreUnavailable:
+        # `/ready` says so
+        pass
+    return Overview(
+        time_ms=time.time_ns() // 1_000_000,
+        num_open_requests=services.open_requests.statistics().num_open,
+        num_unrecorded=services.ledger.statistics().num_unrecorded,
+        nodes=nodes,
+        tenants=tenants,
+        incidents=incidents,
+        latencies={
+            offer.entry.id: [asdict(each) for each in recent.slices(offer.entry.id)]
+            for offer in services.offers.all
+        },
+    )
+
+
+def _node(node: TokenSource, statistics: NodeStatistics | None) -> NodeOverview:
+    try:
+        members = node.description.members
+    except NodeUnavailable:
+        members = ()
+    is_up = node.is_healthy
+    known = statistics if is_up else None
+    return NodeOverview(
+        address=node.address,
+        is_up=is_up,
+        is_draining=known is not None and known.is_draining,
+        turn_age_s=None if statistics is None else time.time() - statistics.loop_turn_ns / 1e9,
+        members=[
+            MemberOverview(
+                model=member.model,
+                phase=member.phase,
+                weights_format=member.weights_format,
+                cache_format=member.cache_format,
+                num_ops=len(member.coverage),
+                num_checked_ops=sum(op.is_on for op in member.coverage),
+            )
+            for member in members
+        ],
+        pools=() if known is None else known.pools,
+    )
+
+
+async def _tenants(services: Services) -> list[TenantOverview]:
+    given: dict[str, float] = {}
+    pages: dict[str, int] = {}
+    for statistics in services.nodes.statistics.values():
+        for report in statistics.services:
+            for account in report.accounts:
+                given[account.tenant] = given.get(account.tenant, 0.0) + account.amount
+        for pool in statistics.pools:
+            for tenant, num_pages in pool.tenant_pages.items():
+                pages[tenant] = pages.get(tenant, 0) + num_pages
+    # what a tenant has in the background is nobody's promise
+    named = {tenant for tenant in {*given, *pages} if tenant and not is_background(tenant)}
+    active = sorted(named, key=lambda each: (-given.get(each, 0), each))
+    found = []
+    for tenant in active[:NUM_TENANTS]:
+        share = (await services.store.accounts.get(tenant)).terms.share
+        found.append(
+            TenantOverview(
+                tenant=tenant,
+                weight=share.weight,
+                guaranteed=share.guaranteed,
+                ceiling=share.ceiling,
+                service=given.get(tenant, 0.0),
+                num_pages=pages.get(tenant, 0),
+            )
+        )
+    return found
+
+
+async def _incidents(services: Services) -> list[IncidentOverview]:
+    return [
+        IncidentOverview(
+            id=each.id,
+            time_ms=each.time_ms,
+            node=each.node,
+            model=each.model,
+            tenant=each.account_id,
+            op=each.op,
+            found=each.found,
+        )
+        for each in await services.store.incidents.list(limit=NUM_INCIDENTS)
+    ]

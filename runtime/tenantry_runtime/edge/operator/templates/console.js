@@ -1,0 +1,18 @@
+// Replaces the page's main part by its newer self; what does not come leaves the older, marked as such.
+const main = () => document.querySelector("main");
+const state = document.querySelector("#state");
+async function refresh() {
+  if (document.hidden) return;
+  try {
+    const response = await fetch("/console", { credentials: "same-origin" });
+    if (!response.ok) throw new Error(String(response.status));
+    const next = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("main");
+    main().replaceWith(next);
+    state.textContent = "live";
+    state.className = "good";
+  } catch (error) {
+    state.textContent = "no answer";
+    state.className = "bad";
+  }
+}
+setInterval(refresh, 2000);

@@ -1,0 +1,28 @@
+"""What an edge has in hand, observed when somebody collects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from opentelemetry.metrics import Meter, Observation
+
+from tenantry_runtime.tenancy.billing import LedgerStatistics
+
+from .instruments import observe
+
+
+@dataclass
+class EdgeMetrics:
+    """Of one edge."""
+
+    num_open_requests: Callable[[], int]
+    ledger: Callable[[], LedgerStatistics]
+
+    def register(self, meter: Meter) -> None:
+        observe(meter, "tenantry.requests.open", lambda: [Observation(self.num_open_requests())])
+        observe(
+            meter, "tenantry.ledger.unrecorded", lambda: [Observation(self.ledger().num_unrecorded)]
+        )
+        observe(meter, "tenantry.ledger.lag", lambda: [Observation(self.ledger().lag_s)])
+        observe(meter, "tenantry.ledger.records", lambda: [Observation(self.ledger().num_recorded)])
