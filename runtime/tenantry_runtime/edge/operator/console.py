@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jinja2
 
 from tenantry_runtime.pool.messages import PoolReport
+from tenantry_runtime.telemetry.metrics.recent import BUCKET_S
 
 from .overview import Overview, TenantOverview
 
@@ -79,7 +80,7 @@ def _plots(slices: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "first token": plot(first, "s"),
         "per token": plot(per_token, "s"),
-        "tokens": plot(tokens, ""),
+        f"tokens in {BUCKET_S:.0f} s": plot(tokens, ""),
     }
 
 
@@ -110,7 +111,7 @@ def plot(rows: Sequence[tuple[float, ...]], unit: str) -> Plot:
 def _rounded(value: float, unit: str) -> str:
     if unit == "s" and value < 1:
         return f"{1000 * value:.3g} ms"
-    return f"{value:.3g} {unit}".strip()
+    return f"{value:.3g} s" if unit else f"{value:,.0f}"
 
 
 @cache
