@@ -15,7 +15,7 @@ import jinja2
 from tenantry_runtime.pool.messages import PoolReport
 from tenantry_runtime.telemetry.metrics.recent import BUCKET_S
 
-from .overview import Overview, TenantOverview
+from .report import Overview, TenantOverview
 
 STATES = ("private", "shared", "quiescing", "quarantined", "free")
 """In the order of the bar; the styles have a color for each."""

@@ -1,81 +1,21 @@
-"""Everything that an operator steers by, as of now: what `workerctl top` and the console show.
-
-Counters are passed on as they are: whoever looks twice makes rates of them.
-"""
+"""Everything that an operator steers by, as of now: what `workerctl top` and the console show."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Any
 
-import msgspec
-
-from tenantry_runtime.core import Phase
 from tenantry_runtime.edge.services import Services
 from tenantry_runtime.errors import NodeUnavailable, StoreUnavailable
 from tenantry_runtime.pool.interface import TokenSource
-from tenantry_runtime.pool.messages import NodeStatistics, PoolReport, is_background
+from tenantry_runtime.pool.messages import NodeStatistics, is_background
 from tenantry_runtime.telemetry.metrics import RecentRequests
+
+from .report import IncidentOverview, MemberOverview, NodeOverview, Overview, TenantOverview
 
 NUM_INCIDENTS = 20
 NUM_TENANTS = 50
 """Those to which most was given."""
-
-
-class MemberOverview(msgspec.Struct, frozen=True, kw_only=True):
-    model: str
-    phase: Phase
-    weights_format: str
-    cache_format: str
-    num_ops: int
-    num_checked_ops: int
-    """Whose use of pages the check covers, as the node found by trying."""
-
-
-class NodeOverview(msgspec.Struct, frozen=True, kw_only=True):
-    address: str
-    is_up: bool
-    is_draining: bool = False
-    turn_age_s: float | None = None
-    """Since the step loop's last turn; None: it never answered."""
-    members: list[MemberOverview] = []
-    pools: tuple[PoolReport, ...] = ()
-
-
-class TenantOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant was promised, and what it has."""
-
-    tenant: str
-    weight: float
-    guaranteed: float
-    """Of each pool's pages."""
-    ceiling: float
-    service: float
-    """That all pools together have given it lately, as fairness counts."""
-    num_pages: int
-
-
-class IncidentOverview(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    time_ms: int
-    node: str
-    model: str
-    tenant: str
-    op: str
-    found: tuple[str, ...]
-
-
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    time_ms: int
-    num_open_requests: int
-    num_unrecorded: int
-    """Usage records that are not in the database yet."""
-    nodes: list[NodeOverview]
-    tenants: list[TenantOverview]
-    incidents: list[IncidentOverview]
-    latencies: dict[str, list[dict[str, Any]]]
-    """By model, `telemetry.metrics.Slice`s of the last minutes of this edge."""
 
 
 async def overview(services: Services, recent: RecentRequests) -> Overview:

@@ -14,7 +14,7 @@ from support.token_source import FakeTokenSource
 from tenantry_runtime.core import TenantId, Usage
 from tenantry_runtime.edge.app import build_app
 from tenantry_runtime.edge.operator import Operating, OperatorAccess, operator_routes
-from tenantry_runtime.edge.operator.overview import Overview
+from tenantry_runtime.edge.operator.report import Overview
 from tenantry_runtime.pool.messages import (
     Incident,
     NodeStatistics,

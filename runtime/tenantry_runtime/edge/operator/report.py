@@ -1,0 +1,68 @@
+"""What an edge tells an operator, as `/operator/overview` says it in JSON.
+
+Counters are passed on as they are: whoever looks twice makes rates of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenantry_runtime.core import Phase
+from tenantry_runtime.pool.messages import PoolReport
+
+
+class MemberOverview(msgspec.Struct, frozen=True, kw_only=True):
+    model: str
+    phase: Phase
+    weights_format: str
+    cache_format: str
+    num_ops: int
+    num_checked_ops: int
+    """Whose use of pages the check covers, as the node found by trying."""
+
+
+class NodeOverview(msgspec.Struct, frozen=True, kw_only=True):
+    address: str
+    is_up: bool
+    is_draining: bool = False
+    turn_age_s: float | None = None
+    """Since the step loop's last turn; None: it never answered."""
+    members: list[MemberOverview] = []
+    pools: tuple[PoolReport, ...] = ()
+
+
+class TenantOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tenant was promised, and what it has."""
+
+    tenant: str
+    weight: float
+    guaranteed: float
+    """Of each pool's pages."""
+    ceiling: float
+    service: float
+    """That all pools together have given it lately, as fairness counts."""
+    num_pages: int
+
+
+class IncidentOverview(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    time_ms: int
+    node: str
+    model: str
+    tenant: str
+    op: str
+    found: tuple[str, ...]
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    time_ms: int
+    num_open_requests: int
+    num_unrecorded: int
+    """Usage records that are not in the database yet."""
+    nodes: list[NodeOverview]
+    tenants: list[TenantOverview]
+    incidents: list[IncidentOverview]
+    latencies: dict[str, list[dict[str, Any]]]
+    """By model, `telemetry.metrics.Slice`s of the last minutes of this edge."""
