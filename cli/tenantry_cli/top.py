@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
-import httpx
 
 from .installed import require_packages, runtime_imports
 from .json_output import print_json
 from .top_view import view
 
 if TYPE_CHECKING:
+    import httpx
+
     # a base install lacks what it imports
     from tenantry_runtime.edge.operator.report import Overview
 
@@ -36,6 +37,8 @@ def top(url: str, token: str | None, interval: float, once: bool, as_json: bool)
 
     The deployment names the operator's account (`edge.operator`). Ctrl-C ends.
     """
+    import httpx
+
     require_packages(["rich"])
     secret = token or click.prompt("Token", hide_input=True)
     with httpx.Client(
@@ -84,6 +87,8 @@ def _looks(client: httpx.Client, interval_s: float) -> Iterator[Overview]:
 
 
 def _answer(client: httpx.Client) -> httpx.Response:
+    import httpx
+
     try:
         response = client.get("/operator/overview")
     except httpx.TransportError as error:

@@ -103,9 +103,7 @@ def test_nothing_is_wider_than_a_terminal() -> None:
 def test_a_refusal_says_what_to_do(monkeypatch: pytest.MonkeyPatch, status: int, said: str) -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(status))
     client = httpx.Client
-    monkeypatch.setattr(
-        "tenantry_cli.top.httpx.Client", lambda **options: client(transport=transport, **options)
-    )
+    monkeypatch.setattr("httpx.Client", lambda **options: client(transport=transport, **options))
     result = CliRunner().invoke(top, ["--once", "--token", "t"])
     assert result.exit_code == 1
     assert said in result.output

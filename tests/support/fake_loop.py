@@ -27,6 +27,7 @@ from tenantry_runtime.pool.messages import (
     Submit,
     Timings,
 )
+from tenantry_runtime.pool.page_map import PageMap
 from tenantry_runtime.pool.page_port import PagePort
 
 BUILD = "support.fake_loop:build_fake_loop"
@@ -104,6 +105,17 @@ class FakeLoop:
             ]
             messages.append(Step(step=self._step, sequences=sequences))
         return messages
+
+    def page_maps(self) -> tuple[PageMap, ...]:
+        """Return a map of 64 pages, as many private as there are sequences."""
+        num_private = len(self._running)
+        marks = bytes([1] * num_private).ljust(64, b"\x00")
+        owners = marks.replace(b"\x01", b"\x02")
+        return (
+            PageMap(
+                model=MODEL, phases=("decode",), states=marks, owners=owners, tenants=("acme",)
+            ),
+        )
 
     def statistics(self) -> NodeStatistics:
         return NodeStatistics(

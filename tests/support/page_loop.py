@@ -34,6 +34,7 @@ from tenantry_runtime.pool.messages import (
     Step,
     Submit,
 )
+from tenantry_runtime.pool.page_map import PageMap
 from tenantry_runtime.pool.page_port import (
     Channel,
     ChannelLost,
@@ -166,6 +167,9 @@ class PageLoop:
         messages = list(self._said)
         self._said.clear()
         return messages
+
+    def page_maps(self) -> tuple[PageMap, ...]:
+        return ()
 
     def statistics(self) -> NodeStatistics:
         return NodeStatistics(

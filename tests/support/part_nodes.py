@@ -28,6 +28,7 @@ from tenantry_runtime.pool.messages import (
     Started,
     Submit,
 )
+from tenantry_runtime.pool.page_map import PageMaps
 
 BOTH: tuple[Phase, ...] = ("prefill", "decode")
 
@@ -138,6 +139,9 @@ class PartNode:
             yield mailbox
         finally:
             opened.is_left = not mailbox.is_over
+
+    async def pages(self) -> PageMaps:
+        return PageMaps(pools=())
 
     def pass_on(self, served: ServedElsewhere) -> None:
         """What others give makes no difference to it."""

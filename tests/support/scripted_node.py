@@ -20,6 +20,7 @@ from tenantry_runtime.pool.messages import (
     Submit,
     Timings,
 )
+from tenantry_runtime.pool.page_map import PageMap
 from tenantry_runtime.pool.page_port import PagePort
 
 BUILD = "support.scripted_node:build_scripted_loop"
@@ -67,6 +68,9 @@ class ScriptedLoop:
         self._step += 1
         sequences = [self._advance(name) for name in list(self._running)]
         return [Step(step=self._step, sequences=sequences)]
+
+    def page_maps(self) -> tuple[PageMap, ...]:
+        return ()
 
     def statistics(self) -> NodeStatistics:
         return NodeStatistics(

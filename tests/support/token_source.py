@@ -27,6 +27,7 @@ from tenantry_runtime.pool.messages import (
     Submit,
     Timings,
 )
+from tenantry_runtime.pool.page_map import PageMaps
 
 Step: TypeAlias = str | list[int] | anyio.Event | TenantryError
 """Tokens of one step, as characters or ids; or wait until the event is set; or fail."""
@@ -84,6 +85,7 @@ class FakeTokenSource:
         self.is_healthy = True
         self.submits: list[Submit] = []
         self.heard: list[ServedElsewhere] = []
+        self.page_maps = PageMaps(pools=())
         """What it was told of other nodes."""
         self.num_steps = 0
         """Steps that were taken from the node."""
@@ -104,6 +106,9 @@ class FakeTokenSource:
     @property
     def description(self) -> NodeDescription:
         return self._description
+
+    async def pages(self) -> PageMaps:
+        return self.page_maps
 
     def pass_on(self, served: ServedElsewhere) -> None:
         self.heard.append(served)

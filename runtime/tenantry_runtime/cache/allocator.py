@@ -245,6 +245,10 @@ class PageAllocator:
     def state_of(self, index: PageIndex) -> PageState:
         return self._ledger.states[index]
 
+    def pages(self) -> tuple[Sequence[PageState], Sequence[Tag]]:
+        """Return each page's state, and each page's tag, by index: to be read at once."""
+        return self._ledger.states, self._ledger.tags
+
     @property
     def shared_pages(self) -> list[SharedPage]:
         return list(self._shared.values())

@@ -33,6 +33,7 @@ from tenantry_runtime.pool.messages import (
     Step,
     Submit,
 )
+from tenantry_runtime.pool.page_map import PageMap
 from tenantry_runtime.pool.page_port import PagePort
 
 from .arrivals import Arrival, Arrivals
@@ -42,6 +43,7 @@ from .guide import Guide
 from .handoffs import Handoffs
 from .lane import Lane
 from .member import StepInFlight
+from .page_map import page_map_of
 from .plan import StepPlan, StepResult
 from .relay import Relay
 from .scheduler import Report
@@ -264,6 +266,11 @@ class EngineLoop:
                 part = keys[start : start + MAX_PREFIX_KEYS]
                 messages.append(_changes(lane, part, [], is_whole=not start))
         return tuple(messages)
+
+    def page_maps(self) -> tuple[PageMap, ...]:
+        """Return a map of every pool's pages. O(pages)."""
+        tenants = self._owners.tenants
+        return tuple(page_map_of(lane, tenants) for lane in self._lanes)
 
     def audit(self) -> list[str]:
         """Walk the bookkeeping of every page; return what does not add up."""

@@ -21,6 +21,7 @@ from .grpc_options import DRAIN, channel_for
 from .interface import NodeObserver, RunningSequence
 from .liveness import Liveness
 from .messages import NodeDescription, NodeStatistics, ServedElsewhere, Submit
+from .page_map import PageMaps
 from .tls import TlsFiles, require_safe
 
 FIRST_DELAY_S = 0.05
@@ -154,6 +155,15 @@ class NodeClient:
             raise NodeUnavailable(self._address)
         try:
             return await self._connection.statistics(STATISTICS_TIMEOUT_S)
+        except ConnectionLost as error:
+            raise NodeUnavailable(self._address) from error
+
+    async def pages(self) -> PageMaps:
+        """Ask the node for a map of its pages; raise `NodeUnavailable` when it does not answer."""
+        if self._connection is None:
+            raise NodeUnavailable(self._address)
+        try:
+            return await self._connection.pages(STATISTICS_TIMEOUT_S)
         except ConnectionLost as error:
             raise NodeUnavailable(self._address) from error
 

@@ -34,6 +34,7 @@ from .frames import FrameJoiner, MalformedFrame, split
 from .grpc_options import (
     HELLO,
     INCARNATION_KEY,
+    PAGES,
     STATISTICS,
     WORK,
     channel_for,
@@ -64,10 +65,12 @@ from .messages import (
     Submit,
 )
 from .outbox import Outbox
+from .page_map import PageMaps
 from .tls import TlsFiles
 from .wire import (
     decode_description,
     decode_node_message,
+    decode_page_maps,
     decode_statistics,
     encode,
     pack,
@@ -118,6 +121,7 @@ class Connection:
         self._observer = observer
         self._call = call
         self._statistics = channel.unary_unary(STATISTICS)
+        self._pages = channel.unary_unary(PAGES)
         self._outbox = Outbox(max_bytes=MAX_UNSENT_BYTES)
         self._running: dict[str, _Running] = {}
         self._serial = count()
@@ -165,6 +169,15 @@ class Connection:
         if self._observer is not None:
             self._observer.reported(self._address, statistics)
         return statistics
+
+    async def pages(self, timeout_s: float) -> PageMaps:
+        """Ask the node for its pages; raise `ConnectionLost` when it does not answer, or is too old to."""
+        try:
+            return decode_page_maps(await self._pages(b"", timeout=timeout_s))
+        except grpc.aio.AioRpcError as error:
+            raise ConnectionLost(error.details()) from error
+        except msgspec.DecodeError as error:
+            raise ConnectionLost(str(error)) from error
 
     async def run(self, liveness: Liveness) -> str:
         """Carry messages both ways until the node is lost; return why."""

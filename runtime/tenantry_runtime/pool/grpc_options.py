@@ -15,6 +15,7 @@ from .tls import TlsFiles, is_unix, require_safe
 HELLO = f"/{SERVICE}/Hello"
 WORK = f"/{SERVICE}/Work"
 STATISTICS = f"/{SERVICE}/Statistics"
+PAGES = f"/{SERVICE}/Pages"
 PUSH = f"/{SERVICE}/Push"
 DRAIN = f"/{SERVICE}/Drain"
 

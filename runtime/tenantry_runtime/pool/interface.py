@@ -20,6 +20,7 @@ from .messages import (
     Started,
     Submit,
 )
+from .page_map import PageMaps
 
 
 class SequencePreempted(Exception):
@@ -92,6 +93,10 @@ class TokenSource(Protocol):
 
         Raises `NodeUnavailable` when the node is not healthy.
         """
+        ...
+
+    async def pages(self) -> PageMaps:
+        """Return maps of its pages as they are about now. Raises `NodeUnavailable`."""
         ...
 
     def pass_on(self, served: ServedElsewhere) -> None:

@@ -26,6 +26,7 @@ from tenantry_runtime.errors import CapacityExceeded, ConfigurationError, Contex
 from .lifeline import die_with_parent
 from .loop_channel import LoopChannel, PeerGone
 from .messages import Cancel, Deliver, Failed, ServedElsewhere
+from .page_map import AskPages, PageMaps
 from .page_port import PagePort
 from .shared_port import SharedMemoryPort
 from .step_loop import BuildLoop, StepLoop
@@ -156,6 +157,8 @@ def _apply(loop: StepLoop, port: SharedMemoryPort, channel: LoopChannel, message
             loop.deliver(deliver)
         case ServedElsewhere() as served:
             loop.served_elsewhere(served)
+        case AskPages():
+            channel.post(encode(PageMaps(pools=loop.page_maps())))
         case PackedSubmit() as packed:
             try:
                 loop.submit(unpack(packed))

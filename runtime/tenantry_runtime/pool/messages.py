@@ -6,6 +6,7 @@
 | /tenantry.Node/Work | bidirectional stream, one per edge | EdgeMessage | NodeMessage |
 | /tenantry.Node/Push | bidirectional stream, one per hand-off, from node to node | PushOpen, pages, HandoffEnd | credits, the outcome |
 | /tenantry.Node/Statistics | unary | empty | NodeStatistics |
+| /tenantry.Node/Pages | unary | empty | `page_map.PageMaps` |
 | /tenantry.Node/Drain | unary | empty | empty; the node ends what runs and takes nothing new |
 
 A sequence whose two phases run on different members takes these steps; R is the edge's request:

@@ -29,6 +29,7 @@ from .drain import Drain
 from .grpc_options import server_credentials, server_options
 from .loop_link import ENGINE, LoopLink, start_loop
 from .messages import MemberDescription, PrefixChanges, Step
+from .page_map import PageMaps
 from .page_messages import (
     PagesReady,
     PushAnswer,
@@ -141,6 +142,8 @@ class _Front:
                     self.dispatch.broadcast(report)
                 case Heartbeat(statistics=statistics):
                     self.service.note(statistics)
+                case PageMaps() as maps:
+                    self.service.note_pages(maps)
                 case PagesReady(slot_bytes=slot_bytes, num_slots=num_slots):
                     layout = SlotLayout(slot_bytes=slot_bytes, num_slots=num_slots)
                     pages = SharedPages(self.link.pages_fd, layout)

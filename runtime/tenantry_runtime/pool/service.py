@@ -27,8 +27,12 @@ from .messages import (
     NodeStatistics,
     ServedElsewhere,
 )
+from .page_map import MIN_INTERVAL_S, AskPages, PageMaps
 from .push_receiver import PushReceiver
 from .wire import PackedSubmit, decode_hello, decode_work, encode
+
+PAGES_TIMEOUT_S = 5.0
+"""For a step loop to finish its turn, and then a map."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +63,9 @@ class NodeService:
         self._members: tuple[MemberDescription, ...] = ()
         self._statistics: NodeStatistics | None = None
         self._is_ready = anyio.Event()
+        self._maps: PageMaps | None = None
+        self._asked_pages_s = -MIN_INTERVAL_S
+        self._maps_came = anyio.Event()
 
     # grpc has no types: handlers and contexts are Any from here on
     def handler(self) -> Any:
@@ -69,6 +76,7 @@ class NodeService:
                 "Work": grpc.stream_stream_rpc_method_handler(self.work),
                 "Push": grpc.stream_stream_rpc_method_handler(self._receiver.push),
                 "Statistics": grpc.unary_unary_rpc_method_handler(self.statistics),
+                "Pages": grpc.unary_unary_rpc_method_handler(self.pages),
                 "Drain": grpc.unary_unary_rpc_method_handler(self.drain),
             },
         )
@@ -107,6 +115,23 @@ class NodeService:
         if self._drain.is_begun:
             statistics = replace(statistics, is_draining=True)
         return encode(statistics)
+
+    def note_pages(self, maps: PageMaps) -> None:
+        self._maps = maps
+        self._maps_came.set()
+
+    async def pages(self, _request: bytes, context: Any) -> bytes:
+        now_s = anyio.current_time()
+        if now_s - self._asked_pages_s >= MIN_INTERVAL_S:
+            self._asked_pages_s = now_s
+            self._maps_came = anyio.Event()
+            self._link.post(AskPages())
+        with anyio.move_on_after(PAGES_TIMEOUT_S):
+            await self._maps_came.wait()
+        if self._maps is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the step loop does not answer")
+            raise AssertionError("`abort` raises")
+        return encode(self._maps)
 
     async def drain(self, _request: bytes, _context: Any) -> bytes:
         _log.info("stopping as an operator asked")

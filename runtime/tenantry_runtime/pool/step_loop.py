@@ -13,6 +13,7 @@ from .messages import (
     ServedElsewhere,
     Submit,
 )
+from .page_map import PageMap
 from .page_port import PagePort
 
 
@@ -45,6 +46,8 @@ class StepLoop(Protocol):
         ...
 
     def statistics(self) -> NodeStatistics: ...
+
+    def page_maps(self) -> tuple[PageMap, ...]: ...
 
     def describe(self) -> tuple[MemberDescription, ...]: ...
 

@@ -34,6 +34,7 @@ from .messages import (
     Step,
     Submit,
 )
+from .page_map import AskPages, PageMaps
 from .page_messages import PageCommand, PageReport
 
 TOKEN_ID_BYTES = 4
@@ -82,10 +83,10 @@ WorkMessage: TypeAlias = PackedSubmit | Deliver | Cancel | ServedElsewhere
 """`EdgeMessage` in its packed form."""
 SequenceReport: TypeAlias = Failed | Started | Reserved | Delivered | Preempted
 """What a node says of one sequence, its tokens aside."""
-LoopCommand: TypeAlias = WorkMessage | PageCommand
+LoopCommand: TypeAlias = WorkMessage | AskPages | PageCommand
 """What the front tells the step loop."""
 LoopReport: TypeAlias = (
-    Step | SequenceReport | PrefixChanges | Ready | Unusable | Heartbeat | PageReport
+    Step | SequenceReport | PrefixChanges | Ready | Unusable | Heartbeat | PageMaps | PageReport
 )
 """What the step loop tells the front."""
 
@@ -98,6 +99,7 @@ decode_report = msgspec.msgpack.Decoder(LoopReport).decode
 decode_node_message = msgspec.msgpack.Decoder(NodeMessage).decode
 decode_hello = msgspec.msgpack.Decoder(Hello).decode
 decode_description = msgspec.msgpack.Decoder(NodeDescription).decode
+decode_page_maps = msgspec.msgpack.Decoder(PageMaps).decode
 decode_statistics = msgspec.msgpack.Decoder(NodeStatistics).decode
 
 

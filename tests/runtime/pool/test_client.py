@@ -60,6 +60,20 @@ async def test_statistics_say_which_life_of_the_node_they_are_of(tmp_path: Path)
 
 
 @pytest.mark.asyncio
+async def test_a_map_of_pages_comes_from_the_step_loop(tmp_path: Path) -> None:
+    async with a_client(tmp_path) as client:
+        async with client.generate(a_submit(max_tokens=ENDLESS)) as sequence:
+            await anext(aiter(sequence))
+            first, again = [(await client.pages()).pools for _ in range(2)]
+            [pool] = first
+
+            assert pool.states == b"\x01" + bytes(63)
+            assert (pool.owners[0], pool.tenants) == (2, ("acme",))
+            # asked for twice within a second, it is made once
+            assert again == first
+
+
+@pytest.mark.asyncio
 async def test_a_sequence_ends_after_its_finish(tmp_path: Path) -> None:
     async with a_client(tmp_path) as client:
         async with client.generate(a_submit(prompt=[7, 100], stop_token_ids=(103,))) as sequence:
@@ -216,6 +230,8 @@ async def test_without_a_node_the_client_says_so_and_waits_for_one(tmp_path: Pat
             await all_tokens(client, a_submit())
         with pytest.raises(NodeUnavailable):
             await client.statistics()
+        with pytest.raises(NodeUnavailable):
+            await client.pages()
 
         async with a_node(tmp_path):
             with anyio.fail_after(PATIENCE_S):

@@ -26,6 +26,7 @@ from tenantry_runtime.pool.messages import (
     Step,
     Submit,
 )
+from tenantry_runtime.pool.page_map import PageMap
 from tenantry_runtime.pool.page_port import PagePort
 from tenantry_runtime.pool.step_loop import StepLoop
 
@@ -89,6 +90,9 @@ class TimedLoop:
 
     def statistics(self) -> NodeStatistics:
         return self._loop.statistics()
+
+    def page_maps(self) -> tuple[PageMap, ...]:
+        return self._loop.page_maps()
 
     def describe(self) -> tuple[MemberDescription, ...]:
         return self._loop.describe()

@@ -46,6 +46,7 @@ from tenantry_runtime.pool.messages import (
     ServedElsewhere,
     Submit,
 )
+from tenantry_runtime.pool.page_map import PageMaps
 from tenantry_runtime.tenancy import Authenticator, Ledger, NoLedger, Store, open_store
 from tenantry_runtime.tenancy.ledger import open_ledger
 from tenantry_runtime.tenancy.limits import open_limiter
@@ -252,6 +253,9 @@ class _ReadyNode:
         self, submit: Submit, bell: Bell | None = None
     ) -> AsyncIterator[RunningSequence]:
         yield _Answer(submit)
+
+    async def pages(self) -> PageMaps:
+        return PageMaps(pools=())
 
     def pass_on(self, served: ServedElsewhere) -> None:
         pass

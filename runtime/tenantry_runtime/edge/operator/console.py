@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import jinja2
 
 from tenantry_runtime.pool.messages import PoolReport
+from tenantry_runtime.pool.page_map import PageMaps
 from tenantry_runtime.telemetry.metrics.recent import BUCKET_S
 
+from .map_image import css, data_url
 from .report import Overview, TenantOverview
 
 STATES = ("private", "shared", "quiescing", "quarantined", "free")
@@ -43,6 +45,18 @@ def page(overview: Overview) -> str:
             plots={model: _plots(slices) for model, slices in overview.latencies.items()},
         )
     )
+
+
+class NodeMaps(NamedTuple):
+    """The maps of one node's pages; None: it does not answer."""
+
+    address: str
+    maps: PageMaps | None
+
+
+def pages_page(nodes: Sequence[NodeMaps]) -> str:
+    """Return the page of maps."""
+    return _templates().get_template("pages.html").render(nodes=nodes)
 
 
 def login_page(problem: str = "") -> str:
@@ -125,6 +139,8 @@ def _templates() -> jinja2.Environment:
     )
     environment.filters["identity"] = id
     environment.filters["moment"] = _moment
+    environment.filters["data_url"] = data_url
+    environment.filters["css"] = css
     return environment
 
 

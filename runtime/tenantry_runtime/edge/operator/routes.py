@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
+import anyio
 import anyio.to_thread
 import msgspec
 from starlette.requests import Request
@@ -14,18 +15,20 @@ from starlette.routing import Route
 
 from tenantry_runtime.edge.reply import JSON
 from tenantry_runtime.edge.services import Services
-from tenantry_runtime.errors import Forbidden, RouteNotFound, Unauthenticated
+from tenantry_runtime.errors import Forbidden, NodeUnavailable, RouteNotFound, Unauthenticated
+from tenantry_runtime.pool.interface import TokenSource
+from tenantry_runtime.pool.page_map import PageMaps
 from tenantry_runtime.telemetry.metrics import Metering, RecentRequests
 
 from .access import COOKIE, OperatorAccess
-from .console import login_page, page, script
+from .console import NodeMaps, login_page, page, pages_page, script
 from .overview import overview
 
 MAX_LOGIN_BYTES = 4096
 PRIVATE = {
     "cache-control": "no-store",
     "content-security-policy": (
-        "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
+        "default-src 'none'; img-src data:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "x-content-type-options": "nosniff",
@@ -48,6 +51,7 @@ def operator_routes(operating: Operating) -> list[Route]:
         Route("/metrics", partial(_metrics, operating=operating)),
         Route("/operator/overview", partial(_overview, operating=operating)),
         Route("/console", partial(_console, operating=operating)),
+        Route("/console/pages", partial(_pages, operating=operating)),
         Route("/console/console.js", _script),
         Route("/console/login", partial(_log_in, operating=operating), methods=["POST"]),
         Route("/console/logout", _log_out, methods=["POST"]),
@@ -74,6 +78,26 @@ async def _console(request: Request, operating: Operating) -> Response:
     except (Unauthenticated, Forbidden):
         return _html(login_page(), 401)
     return _html(page(await overview(operating.services, operating.recent)))
+
+
+async def _pages(request: Request, operating: Operating) -> Response:
+    try:
+        await operating.access.require(request)
+    except (Unauthenticated, Forbidden):
+        return _html(login_page(), 401)
+    nodes = operating.services.nodes.all
+    found: dict[str, PageMaps | None] = {}
+
+    async def ask(node: TokenSource) -> None:
+        try:
+            found[node.address] = await node.pages()
+        except NodeUnavailable:
+            found[node.address] = None
+
+    async with anyio.create_task_group() as tasks:
+        for node in nodes:
+            tasks.start_soon(ask, node)
+    return _html(pages_page([NodeMaps(node.address, found[node.address]) for node in nodes]))
 
 
 async def _script(_request: Request) -> Response:

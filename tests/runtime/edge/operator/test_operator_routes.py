@@ -22,6 +22,7 @@ from tenantry_runtime.pool.messages import (
     ServiceReport,
     TenantService,
 )
+from tenantry_runtime.pool.page_map import PageMap, PageMaps
 from tenantry_runtime.telemetry.metrics import Ended, NodeMetrics, RequestMeter, metering
 
 OPERATOR = TenantId("ops")
@@ -100,7 +101,7 @@ async def operated(state: State) -> AsyncIterator[Operated]:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("path", ["/metrics", "/operator/overview", "/console"])
+@pytest.mark.parametrize("path", ["/metrics", "/operator/overview", "/console", "/console/pages"])
 async def test_tenants_get_in_nowhere_not_even_their_admins(state: State, path: str) -> None:
     async with operated(state) as here:
         store = here.edge.services.store
@@ -198,3 +199,21 @@ async def test_a_login_that_is_no_form_is_refused_before_it_is_read(state: State
     async with operated(state) as here, here.client() as browser:
         response = await browser.post("/console/login", content=b"x" * 100_000)
         assert response.status_code == 413
+
+
+@pytest.mark.asyncio
+async def test_maps_of_pages_name_owners_and_nodes_that_do_not_answer(state: State) -> None:
+    async with operated(state) as here:
+        [node] = here.edge.services.nodes.all
+        assert isinstance(node, FakeTokenSource)
+        pool = PageMap(
+            model="kimi",
+            phases=("decode",),
+            states=bytes([0, 1, 2, 3]),
+            owners=bytes([0, 2, 2, 3]),
+            tenants=("acme", "<b>olt"),
+        )
+        node.page_maps = PageMaps(pools=(pool,))
+        page = (await here.get("/console/pages")).text
+    assert "4 pages" in page and "acme" in page and "&lt;b&gt;olt" in page
+    assert "data:image/png;base64," in page

@@ -4,7 +4,7 @@ const state = document.querySelector("#state");
 async function refresh() {
   if (document.hidden) return;
   try {
-    const response = await fetch("/console", { credentials: "same-origin" });
+    const response = await fetch(location.pathname, { credentials: "same-origin" });
     if (!response.ok) throw new Error(String(response.status));
     const next = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("main");
     main().replaceWith(next);
