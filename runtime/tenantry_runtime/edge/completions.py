@@ -9,7 +9,7 @@ cannot write what stands before a text. So is `best_of`, except where it asks fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -29,6 +29,7 @@ from tenantry_runtime.errors import InvalidInput, TenantryError
 from . import openai_errors, parameters
 from .dialect import Target, TokenBytes
 from .logprobs_output import LEAST, token_text
+from .openai_dialect import OpenAIDialect
 from .parameters import Count, NumChoices, SamplingInput
 from .sse import DONE, sse
 from .usage_output import UsageOutput, usage_output
@@ -80,17 +81,10 @@ class TextCompletion(msgspec.Struct, frozen=True, kw_only=True):
 _decoder = msgspec.json.Decoder(CompletionsInput)
 
 
-class Completions:
+class Completions(OpenAIDialect):
     """The dialect; stateless."""
 
     id_prefix = "cmpl-"
-
-    def __init__(self, *, draw_seed: Callable[[], int] = parameters.draw_seed) -> None:
-        self._draw_seed = draw_seed
-
-    def model(self, body: bytes) -> str:
-        """Name the model, as `Dialect` says."""
-        return parameters.model_of(body)
 
     def parse(self, body: bytes, target: Target, *, session: str | None) -> GenerateRequest:
         """Read a request, as `Dialect` says."""
@@ -128,10 +122,6 @@ class Completions:
         return CompletionsPrinter(
             request, response_id=response_id, created_s=created_s, token_bytes=target.token_bytes
         )
-
-    def error(self, error: TenantryError) -> tuple[int, bytes]:
-        """Return status and body, as `Dialect` says."""
-        return openai_errors.status(error), openai_errors.failure(error)
 
 
 class CompletionsPrinter:

@@ -15,13 +15,13 @@ from . import envelope
 from .authorization import bearer_token
 from .chat_output import Completion
 from .reply import JSON
-from .response_output import ResponseResult
+from .flat_output import FlatResult
 from .services import Services
 from .workers_ai import RunInput
 
 _RESULTS: dict[str, type[msgspec.Struct]] = {
     "chat.completion": Completion,
-    "response": ResponseResult,
+    "response": FlatResult,
 }
 
 

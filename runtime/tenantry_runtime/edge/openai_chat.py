@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from tenantry_runtime.core import GenerateRequest
-from tenantry_runtime.errors import InvalidInput, TenantryError
+from tenantry_runtime.errors import InvalidInput
 
-from . import openai_errors, parameters
+from . import parameters
 from .chat_output import ChatPrinter
 from .chat_request import ChatInput, generate_request
 from .dialect import Target
+from .openai_dialect import OpenAIDialect
 
 
 class ChatCompletionInput(ChatInput, frozen=True, kw_only=True):
@@ -24,17 +23,10 @@ class ChatCompletionInput(ChatInput, frozen=True, kw_only=True):
 _decoder = msgspec.json.Decoder(ChatCompletionInput)
 
 
-class OpenAIChat:
+class OpenAIChat(OpenAIDialect):
     """The dialect; stateless."""
 
     id_prefix = "chatcmpl-"
-
-    def __init__(self, *, draw_seed: Callable[[], int] = parameters.draw_seed) -> None:
-        self._draw_seed = draw_seed
-
-    def model(self, body: bytes) -> str:
-        """Name the model, as `Dialect` says."""
-        return parameters.model_of(body)
 
     def parse(self, body: bytes, target: Target, *, session: str | None) -> GenerateRequest:
         """Read a request, as `Dialect` says."""
@@ -61,7 +53,3 @@ class OpenAIChat:
             token_bytes=target.token_bytes,
             wrap=msgspec.json.encode,
         )
-
-    def error(self, error: TenantryError) -> tuple[int, bytes]:
-        """Return status and body, as `Dialect` says."""
-        return openai_errors.status(error), openai_errors.failure(error)

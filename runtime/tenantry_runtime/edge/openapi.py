@@ -22,7 +22,7 @@ from .openai_chat import ChatCompletionInput
 from .openai_errors import OpenAIFailure
 from .openai_models import OpenAIModel, OpenAIModels
 from .reply import JSON
-from .response_output import ResponseResult
+from .flat_output import FlatResult
 from .responses import ResponsesInput
 from .responses_input import ITEMS
 from .responses_items import ResponseObject
@@ -60,7 +60,7 @@ async def show_document(_request: Request, services: Services) -> Response:
 def document(models: Sequence[str]) -> Piece:
     """Make the document of an installation with these models."""
     types = (
-        RunInput, ChatCompletionInput, CompletionsInput, ResponsesInput, Completion, ResponseResult,
+        RunInput, ChatCompletionInput, CompletionsInput, ResponsesInput, Completion, FlatResult,
         TextCompletion, ResponseObject, CoverageOutput, ModelOutput, Task, Author, ModelSchema,
         OpenAIModel, OpenAIModels, OpenAIFailure, Failure, ResultInfo, Readiness, BatchInput, Standing,
         Completed, *ITEMS.values(),
@@ -181,7 +181,7 @@ def _page(items: Piece) -> Piece:
     return page
 
 
-_RUN_RESULT = _any_of("Completion", "ResponseResult", "Standing", "Completed")
+_RUN_RESULT = _any_of("Completion", "FlatResult", "Standing", "Completed")
 _RUN_QUERY = [
     _query("queueRequest", {"enum": ["true", "false"]}),
     _query("tags", {"type": "string"}),

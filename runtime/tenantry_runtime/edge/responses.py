@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -34,11 +34,12 @@ from tenantry_runtime.core import (
 )
 from tenantry_runtime.errors import InvalidInput, TenantryError
 
-from . import openai_errors, parameters
+from . import parameters
 from .answer_format import JsonObject, PlainText, ToolChoiceInput, tool_choice
 from .chat_input import ToolInput, offered_tools
 from .chat_request import check_tools
 from .dialect import Target
+from .openai_dialect import OpenAIDialect
 from .parameters import Count, Input, NumTopLogprobs, ServiceInput
 from .responses_input import read_input
 from .responses_output import ResponsesPrinter
@@ -120,17 +121,10 @@ class ResponsesInput(ServiceInput, frozen=True, kw_only=True):
 _decoder = msgspec.json.Decoder(ResponsesInput)
 
 
-class Responses:
+class Responses(OpenAIDialect):
     """The dialect; stateless."""
 
     id_prefix = "resp_"
-
-    def __init__(self, *, draw_seed: Callable[[], int] = parameters.draw_seed) -> None:
-        self._draw_seed = draw_seed
-
-    def model(self, body: bytes) -> str:
-        """Name the model, as `Dialect` says."""
-        return parameters.model_of(body)
 
     def parse(self, body: bytes, target: Target, *, session: str | None) -> GenerateRequest:
         """Read a request, as `Dialect` says."""
@@ -168,7 +162,7 @@ class Responses:
         """Return status and body, as `Dialect` says."""
         if isinstance(error, InvalidInput):
             error = InvalidInput(_own_name(error.field), error.problem)
-        return openai_errors.status(error), openai_errors.failure(error)
+        return super().error(error)
 
     def _sampling(self, asked: ResponsesInput, target: Target) -> Sampling:
         temperature, top_p = asked.temperature, asked.top_p

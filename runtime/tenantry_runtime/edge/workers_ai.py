@@ -6,7 +6,7 @@
 | `model` | another name of the model in the path |
 
 Streams carry usage unless told not to. The answer has the form that the catalog says: OpenAI's
-`chat.completion` (`chat_output`), or that of older models of Workers AI (`response_output`).
+`chat.completion` (`chat_output`), or that of older models of Workers AI (`flat_output`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .chat_output import ChatPrinter
 from .chat_request import ChatInput, generate_request
 from .dialect import Printer, Target
 from .errors import answer
-from .response_output import ResponsePrinter
+from .flat_output import FlatPrinter
 
 
 class RunInput(ChatInput, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class WorkersAI:
     ) -> Printer:
         """Make the printer of one answer, as `Dialect` says."""
         if target.entry.result_shape == "response":
-            return ResponsePrinter(request, response_id=response_id, prices=target.prices)
+            return FlatPrinter(request, response_id=response_id, prices=target.prices)
         return ChatPrinter(
             request,
             response_id=response_id,

@@ -37,7 +37,7 @@ class FlatCall(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Any
 
 
-class ResponseResult(msgspec.Struct, frozen=True, kw_only=True):
+class FlatResult(msgspec.Struct, frozen=True, kw_only=True):
     # Any: text, or the value where the request asks for JSON
     response: Any
     reasoning: str | UnsetType = UNSET
@@ -52,7 +52,7 @@ class ResponseChunk(msgspec.Struct, frozen=True, kw_only=True):
     usage: UsageOutput | UnsetType = UNSET
 
 
-class ResponsePrinter:
+class FlatPrinter:
     """Prints the one answer to a request. A `Printer`."""
 
     def __init__(
@@ -99,7 +99,7 @@ class ResponsePrinter:
         assert isinstance(finish, Finish)
         text = "".join(event.text for event in events if isinstance(event, ContentDelta))
         reasoning = "".join(event.text for event in events if isinstance(event, ReasoningDelta))
-        result = ResponseResult(
+        result = FlatResult(
             response=_value(text) if self._is_json else text,
             reasoning=reasoning or UNSET,
             tool_calls=_calls(events) or UNSET,
