@@ -14,8 +14,8 @@ from tenantry_runtime.tenancy import Scope
 from . import envelope
 from .authorization import bearer_token
 from .chat_output import Completion
-from .reply import JSON
 from .flat_output import FlatResult
+from .reply import JSON
 from .services import Services
 from .workers_ai import RunInput
 

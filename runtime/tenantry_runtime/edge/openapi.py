@@ -15,6 +15,7 @@ from .chat_output import Completion
 from .completions import CompletionsInput, TextCompletion
 from .coverage import CoverageOutput
 from .envelope import Failure, ResultInfo
+from .flat_output import FlatResult
 from .health import Readiness
 from .listing import Author, ModelOutput, Task
 from .model_schema import ModelSchema
@@ -22,7 +23,6 @@ from .openai_chat import ChatCompletionInput
 from .openai_errors import OpenAIFailure
 from .openai_models import OpenAIModel, OpenAIModels
 from .reply import JSON
-from .flat_output import FlatResult
 from .responses import ResponsesInput
 from .responses_input import ITEMS
 from .responses_items import ResponseObject
