@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     # a base install lacks what it imports
     from tenantry_runtime.edge.operator.report import NodeOverview, Overview
-    from tenantry_runtime.pool.messages import PoolReport
+    from tenantry_runtime.pool.pool_report import PoolReport
 
 MAX_TENANTS = 12
 MAX_INCIDENTS = 5

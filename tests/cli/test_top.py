@@ -13,7 +13,7 @@ from rich.console import Console
 from tenantry_cli.top import top
 from tenantry_cli.top_view import compact, page_cells, rate, view
 from tenantry_runtime.edge.operator.report import NodeOverview, Overview, TenantOverview
-from tenantry_runtime.pool.messages import PoolReport, StepCounts
+from tenantry_runtime.pool.pool_report import PoolReport, StepCounts
 
 POOL = PoolReport(
     model="@cf/moonshotai/kimi-k2.6",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tenantry_runtime.cache.owners import PUBLIC, OwnerSlot
 from tenantry_runtime.core import Phase
-from tenantry_runtime.pool.messages import PoolReport, StepCounts, TransferCounts
+from tenantry_runtime.pool.pool_report import PoolReport, StepCounts, TransferCounts
 
 from .plan import StepPlan
 

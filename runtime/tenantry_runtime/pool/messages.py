@@ -58,6 +58,8 @@ from msgspec import Meta
 
 from tenantry_runtime.core import ChosenLogprob, FinishReason, Phase, Sampling, Share
 
+from .pool_report import PoolReport
+
 PROTOCOL_VERSION = 2
 OLDEST_PROTOCOL_VERSION = 1
 SERVICE_EXCHANGE_VERSION = 2
@@ -175,6 +177,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """How many of `token_ids`, at their end, were generated before: they are no part of the prompt."""
     is_background: bool = False
     """It has what no other sequence of the pool wants, and gives it back as soon as one does."""
+    traceparent: str = ""
+    """The request's span, as W3C has it; empty: nobody traces it."""
 
     @property
     def party(self) -> str:
@@ -224,6 +228,22 @@ class Timings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_token_ns: int
     finished_ns: int
     num_prefill_chunks: int
+    # older nodes leave out all that follows
+    handoff_started_ns: int = 0
+    """When the way to the decode member was opened; 0: no pages crossed from pool to pool."""
+    handoff_ended_ns: int = 0
+    """When all of them were written and verified, on the decode node's clock."""
+    num_handoff_pages: int = 0
+    num_handoff_bytes: int = 0
+    """0, though there are pages: they stayed where they are, and changed hands."""
+    num_preemptions: int = 0
+    """After which it went on on the same node."""
+    num_steps: int = 0
+    """That the decode member took while this sequence was with it."""
+    num_step_rows: int = 0
+    """Sequences of those steps, added up: over `num_steps`, the mean batch."""
+    beside: tuple[str, ...] = ()
+    """`traceparent` of some that shared its last step, of those whose traces are kept."""
 
 
 # array_like and gc=False: one of these per sequence and step, the hottest object between processes
@@ -326,6 +346,10 @@ class HandoffEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     num_prefill_chunks: int
     first_logprob: ChosenLogprob | None = None
     """Of the first token, where the request asks for it."""
+    opened_ns: int = 0
+    """When its way was opened; 0: an older node does not say."""
+    num_bytes: int = 0
+    """Of the pages on the wire."""
 
 
 class PushOpen(msgspec.Struct, frozen=True, kw_only=True, tag="push"):
@@ -398,62 +422,6 @@ class MemberLoad(msgspec.Struct, frozen=True, kw_only=True):
     num_queued_tokens: int
     """Prompt tokens that wait or are being computed."""
     num_sequences: int
-
-
-class StepCounts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Steps of one phase since the node's start. Each checks every page that it reads or writes."""
-
-    num_steps: int = 0
-    num_sequences: int = 0
-    """Rows of batches, added up: over `num_steps`, the mean batch."""
-    num_tokens: int = 0
-    """Computed."""
-    took_ns: int = 0
-    """From launch to outcome."""
-    num_failed: int = 0
-    """Steps that raised."""
-
-
-class TransferCounts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Pages that hand-offs moved since the node's start; each was checked where it was read or written."""
-
-    num_pages: int = 0
-    num_bytes: int = 0
-    num_handoffs: int = 0
-    """Confirmed: of the sending side."""
-    num_failed: int = 0
-    took_ns: int = 0
-    """Of those confirmed, from the open way to the confirmation."""
-
-
-class PoolReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one page pool holds, and what has been done in it since its node started."""
-
-    model: str
-    phases: tuple[Phase, ...]
-    """Of the members that keep their pages in it."""
-    pages: dict[str, int]
-    """By state: free, private, shared, quiescing, quarantined."""
-    num_unread_pages: int = 0
-    """Of the shared ones, those that go when somebody needs pages."""
-    num_public_pages: int = 0
-    tenant_pages: dict[str, int] = {}
-    """Of the tenants with most, in all states."""
-    num_running: int = 0
-    num_waiting: int = 0
-    num_preemptions: int = 0
-    num_prompt_tokens: int = 0
-    """Of the sequences admitted."""
-    num_cached_tokens: int = 0
-    """Those of them that needed no computing."""
-    num_kept_pages: int = 0
-    """That went into prefix trees."""
-    num_evicted_pages: int = 0
-    steps: dict[Phase, StepCounts] = {}
-    sent: TransferCounts = TransferCounts()
-    received: TransferCounts = TransferCounts()
-    mismatches: dict[str, int] = {}
-    """Pages that were not their sequence's own, by the op that found it (`engine.incidents`)."""
 
 
 class NodeStatistics(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ from support.engine import MODEL, a_submit, an_engine, run_to_end
 from support.pools import Cluster
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.pool.local_port import LocalExchange
-from tenantry_runtime.pool.messages import NodeStatistics, PoolReport
+from tenantry_runtime.pool.messages import NodeStatistics
+from tenantry_runtime.pool.pool_report import PoolReport
 
 NUM_PAGES = 16
 

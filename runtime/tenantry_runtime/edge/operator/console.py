@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from tenantry_runtime.pool.messages import PoolReport
 from tenantry_runtime.pool.page_map import PageMaps
+from tenantry_runtime.pool.pool_report import PoolReport
 from tenantry_runtime.telemetry.metrics.recent import BUCKET_S
 
 from .map_image import css, data_url

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tenantry_runtime.core import Phase
-from tenantry_runtime.pool.messages import PoolReport
+from tenantry_runtime.pool.pool_report import PoolReport
 
 
 class MemberOverview(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from opentelemetry.metrics import Meter, Observation
 
-from tenantry_runtime.pool.messages import NodeStatistics, PoolReport
+from tenantry_runtime.pool.messages import NodeStatistics
+from tenantry_runtime.pool.pool_report import PoolReport
 
 from .instruments import observe
 from .tenants import OTHER, TopTenants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tenantry_runtime.edge.operator.console import PLOT_HEIGHT, PLOT_WIDTH, page_bar, plot, shares
 from tenantry_runtime.edge.operator.report import TenantOverview
-from tenantry_runtime.pool.messages import PoolReport
+from tenantry_runtime.pool.pool_report import PoolReport
 from tenantry_runtime.telemetry.metrics.recent import BUCKET_S, RecentRequests, quantiles
 
 

@@ -15,14 +15,9 @@ from tenantry_runtime.core import TenantId, Usage
 from tenantry_runtime.edge.app import build_app
 from tenantry_runtime.edge.operator import Operating, OperatorAccess, operator_routes
 from tenantry_runtime.edge.operator.report import Overview
-from tenantry_runtime.pool.messages import (
-    Incident,
-    NodeStatistics,
-    PoolReport,
-    ServiceReport,
-    TenantService,
-)
+from tenantry_runtime.pool.messages import Incident, NodeStatistics, ServiceReport, TenantService
 from tenantry_runtime.pool.page_map import PageMap, PageMaps
+from tenantry_runtime.pool.pool_report import PoolReport
 from tenantry_runtime.telemetry.metrics import Ended, NodeMetrics, RequestMeter, metering
 
 OPERATOR = TenantId("ops")

@@ -8,14 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tenantry_runtime.pool.messages import (
-    NodeStatistics,
-    PoolReport,
-    ServiceReport,
-    StepCounts,
-    TenantService,
-    TransferCounts,
-)
+from tenantry_runtime.pool.messages import NodeStatistics, ServiceReport, TenantService
+from tenantry_runtime.pool.pool_report import PoolReport, StepCounts, TransferCounts
 from tenantry_runtime.telemetry.metrics import METRICS, NodeMetrics, TopTenants, metering
 
 POOL = PoolReport(
