@@ -6,16 +6,27 @@ import inspect
 import re
 
 import tenantry
-from tenantry import errors
+from tenantry import _exports, errors
+
+NOT_OURS = {"annotations", "TYPE_CHECKING", "Any"}
 
 
 def test_all_names_what_is_public() -> None:
-    public = {
-        name
-        for name, value in vars(tenantry).items()
-        if not name.startswith("_") and not inspect.ismodule(value) and name != "annotations"
-    }
-    assert {*public, "__version__"} == set(tenantry.__all__)
+    for module in (tenantry, _exports):
+        for name in module.__all__:
+            getattr(module, name)
+        public = {
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_") and not inspect.ismodule(value) and name not in NOT_OURS
+        }
+        assert {*public, "__version__"} == {*module.__all__, "__version__"}
+    assert {*_exports.__all__, "__version__"} == set(tenantry.__all__)
+
+
+def test_a_name_that_is_not_there_is_no_attribute() -> None:
+    assert not hasattr(tenantry, "Nothing")
+    assert set(tenantry.__all__) <= set(dir(tenantry))
 
 
 def test_all_has_each_name_once() -> None:
