@@ -27,8 +27,12 @@ A stream has one sender. Its opener names it: even numbers are the runtime's, od
 and each is used once. The sender sends no more bytes than it was given credit for; a stream that the
 isolate opens begins with `INITIAL_CREDIT`, one that the runtime opens with none, so that a stream that
 the isolate hands on unread costs it nothing: naming the runtime's own stream as the body of a response
-or of a call lets the runtime carry it past the isolate. After `End` and `Break` its number is void; the
-receiver ends a stream that it does not want with `Break`.
+or of a call lets the runtime carry it past the isolate, and voids its number. A receiver ends a stream
+that it does not want with `Break`; the sender has the last word, `End` or a `Break` of its own, and with
+that the number is void. `Credit` and `Break` that cross the last word on their way mean nothing.
+
+Numbers of invocations, calls and streams only ever grow. When nothing is left to do after `Drain`, the
+isolate ends.
 
 Of what an isolate sends nothing is believed but that the isolate sent it: tenant, worker and what a
 binding's name means are the runtime's knowledge. A frame that does not decode, an unknown number, a
@@ -89,6 +93,8 @@ class Load(_Frame, frozen=True, tag=1):
     bindings: list[BindingValue]
     has_vendored: bool = False
     """Whether files below `python_modules/` are on `sys.path` as packages."""
+    log_lines: int = 256
+    """Of an invocation; what is more is counted and dropped."""
 
 
 class Trace(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -144,10 +150,15 @@ class Cancel(_Frame, frozen=True, tag=5):
     """Nobody waits for an invocation any more: its task is cancelled, `wait_until` is not."""
 
     invocation: Id
+    with_background: bool = False
+    """`wait_until` as well."""
 
 
 class Result(_Frame, frozen=True, tag=6):
-    """What a call returns."""
+    """What a call returns.
+
+    What no frame can hold comes as `Streamed`: bytes as they are, all else as `application/json`.
+    """
 
     call: Id
     value: Any

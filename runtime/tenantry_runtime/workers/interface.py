@@ -47,6 +47,8 @@ class HttpResponse:
     headers: HeaderList = ()
     body: bytes | ByteStream = b""
     url: str = ""
+    cold_start_ms: float | None = None
+    """What an engine's response waited for an isolate; None: one was there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,6 +107,15 @@ class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """That `wait_until` may go on after the response."""
 
 
+class LockedPackage(msgspec.Struct, frozen=True, kw_only=True):
+    """A package that a version's isolates start with, to be had anew on every edge."""
+
+    name: str
+    version: str
+    sha256: str
+    """Of its wheel, in hex."""
+
+
 class WorkerVersion(msgspec.Struct, frozen=True, kw_only=True):
     """One immutable upload of a worker."""
 
@@ -121,6 +130,8 @@ class WorkerVersion(msgspec.Struct, frozen=True, kw_only=True):
     bindings: tuple[Binding, ...] = ()
     dependencies: str = ""
     """Digest of the set of dependencies that its isolates start with; "": none."""
+    lock: tuple[LockedPackage, ...] = ()
+    """What that set is made of."""
     limits: WorkerLimits = WorkerLimits()
     isolation: Literal["isolate", "request"] = "isolate"
     """`request`: a fresh isolate for each invocation."""

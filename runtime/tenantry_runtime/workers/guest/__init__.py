@@ -1,0 +1,7 @@
+"""What runs inside an isolate: one event loop, one stream of frames to the runtime, one worker."""
+
+from __future__ import annotations
+
+from .process import preload, serve
+
+__all__ = ["preload", "serve"]
