@@ -48,8 +48,6 @@ def run(
     The answer goes to standard output. The model's thinking, dimmed, goes to standard error if
     that is a terminal; so does, in any case, a line of usage.
     """
-    from tenantry import AI
-
     inputs = _inputs(
         prompt=sys.stdin.read() if prompt == "-" else prompt,
         system=system,
@@ -58,27 +56,64 @@ def run(
         seed=seed,
         thinking=thinking,
     )
-    with AI() as client:
+    with _client() as client:
         if as_json:
             print_json(client.run(model, inputs, session=session))
         else:
             _print_answer(client, model, inputs, session=session, stream=stream)
 
 
-@ai.command()
+@ai.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
-def models(as_json: bool) -> None:
-    """List the models on offer."""
-    from tenantry import AI
+@click.pass_context
+def models(ctx: click.Context, as_json: bool) -> None:
+    """List the models on offer, as `list` does, or say what one takes."""
+    if ctx.invoked_subcommand is None:
+        _list(search=None, as_json=as_json)
 
+
+@models.command("list")
+@click.option("--search", help="Only models whose names hold this.")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+def list_command(search: str | None, as_json: bool) -> None:
+    """List the models on offer."""
+    _list(search=search, as_json=as_json)
+
+
+@models.command()
+@click.argument("model")
+@click.option("--json", "as_json", is_flag=True, help="It always prints JSON.")
+def schema(model: str, as_json: bool) -> None:
+    """Print what MODEL takes and answers, as JSON schemas."""
+    from .workers.options import connect
+
+    with connect() as plane:
+        print_json(plane.get("/ai/models/schema", dict[str, Any], params={"model": model}))
+
+
+def _list(*, search: str | None, as_json: bool) -> None:
     from .tables import models_table
 
-    with AI() as client:
-        offered = client.models()
+    with _client() as client:
+        offered = [
+            model for model in client.models() if (search or "").lower() in model.name.lower()
+        ]
     if as_json:
         print_json(offered)
     else:
         click.echo(models_table(offered))
+
+
+def _client() -> AI:
+    """Return a client of whoever is signed in by `login`; else the SDK finds out by itself."""
+    from tenantry import AI
+
+    from .workers.access import load_login, sign_in
+
+    if load_login() is None:
+        return AI()
+    account = sign_in()
+    return AI(base_url=account.base_url, account_id=account.account_id, api_token=account.api_token)
 
 
 # Any: JSON of the model's inputs

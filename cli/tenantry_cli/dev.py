@@ -48,7 +48,19 @@ RUNTIME_PACKAGES = ("torch", "grpc", "granian", "starlette", "sqlalchemy", "safe
     is_flag=True,
     help="Run prefill and decode as two nodes, as on a cluster; one node is faster here.",
 )
+@click.option(
+    "--unsafe-no-sandbox",
+    is_flag=True,
+    help="Run workers however little this machine confines them: your own code only.",
+)
 @click.option("--demo", is_flag=True, help="Ask each model one question after the start.")
+@click.option(
+    "--config",
+    "-c",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="Of the worker to serve too; default: the nearest in this folder or above it, if any.",
+)
+@click.option("--env", "-e", "environment", metavar="NAME", help="Its env.NAME section.")
 @click.pass_context
 def dev(
     ctx: click.Context,
@@ -59,17 +71,23 @@ def dev(
     catalog: Path | None,
     cache: Literal["bf16", "fp8"],
     pools: bool,
+    unsafe_no_sandbox: bool,
     demo: bool,
+    config: Path | None,
+    environment: str | None,
 ) -> None:
-    """Serve models on this machine until Ctrl-C.
+    """Serve models on this machine until Ctrl-C, and the worker of this folder, if there is one.
 
-    Its credentials are left where the SDK and `workerctl ai` find them.
+    Its credentials are left where the SDK and `workerctl ai` find them. The worker is deployed again
+    whenever one of its files changes; its secrets are in .dev.vars.
     """
     require_packages(RUNTIME_PACKAGES)
     with runtime_imports():
         from tenantry_runtime.dev import serve
-    ctx.exit(
-        serve(
+    from .workers.live import live_worker
+
+    with live_worker(Path.cwd(), port=port, config=config, environment=environment):
+        exit_code = serve(
             host=host,
             port=port,
             state_dir=state_dir,
@@ -77,6 +95,7 @@ def dev(
             catalog=catalog,
             cache=cache,
             pools=pools,
+            unsafe_no_sandbox=unsafe_no_sandbox,
             demo=demo,
         )
-    )
+    ctx.exit(exit_code)

@@ -3,8 +3,8 @@
 | exit code | when |
 |---|---|
 | 0 | done |
-| 1 | it failed, and one line on stderr says at what |
-| 2 | the command line is wrong |
+| 1 | it failed, and stderr says at what; or the answer to its question was no |
+| 2 | the command line is wrong, or the configuration of a worker |
 | 130 | Ctrl-C |
 """
 
@@ -24,11 +24,13 @@ from .incidents import incidents
 from .models import models
 from .node import node
 from .plan import plan
-from .secret import secret
+from .sandbox import sandbox
 from .serve import serve
 from .tenant import tenant
 from .token import token
+from .top import top
 from .usage import usage
+from .workers import COMMANDS as WORKER_COMMANDS
 
 INTERRUPTED = 130
 
@@ -42,8 +44,19 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
-        except (click.exceptions.Exit, click.ClickException, click.Abort):
+        except click.Abort as abort:
+            # at a question, whose line is still open; "no" is another answer
+            if not isinstance(abort.__context__, KeyboardInterrupt):
+                raise
+            click.echo(err=True)
+            ctx.exit(INTERRUPTED)
+        except (click.exceptions.Exit, click.ClickException):
             raise
+        except OSError as error:
+            # of a file that the user named, or that is in the way
+            if error.filename is None:
+                raise
+            raise click.ClickException(f"{error.filename}: {error.strerror}") from error
         except Exception as error:
             # a tenth of a second that a command which does not call the SDK does without
             from tenantry import TenantryError
@@ -71,9 +84,10 @@ def _print_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> No
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Run and call large models on your own machines.
+    """Run and call large models on your own machines, and deploy workers to them.
 
-    `workerctl dev` starts everything on this machine; `workerctl ai run` asks a model something.
+    `workerctl dev` starts everything on this machine; `workerctl ai run` asks a model something;
+    `workerctl init` makes a worker, and `workerctl deploy` gives it a URL.
     """
 
 
@@ -87,8 +101,11 @@ main.add_command(incidents)
 main.add_command(models)
 main.add_command(node)
 main.add_command(plan)
-main.add_command(secret)
+main.add_command(sandbox)
 main.add_command(serve)
 main.add_command(tenant)
 main.add_command(token)
+main.add_command(top)
 main.add_command(usage)
+for command in WORKER_COMMANDS:
+    main.add_command(command)

@@ -1,4 +1,4 @@
-"""`workerctl secret`: what tenants' workers must know and nobody else may read."""
+"""`workerctl tenant secret`: what tenants' workers must know and nobody else may read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ CIPHER_PACKAGES = ("cryptography",)
 
 @click.group()
 def secret() -> None:
-    """Keep secrets of tenants, encrypted in the store.
+    """Keep secrets of tenants, encrypted in the store, and the key of all secrets.
+
+    A worker's own are its tenant's to keep, with `workerctl secret`.
 
     The keys that encrypt them are in secrets.key in the state directory, which is made at the first
     use; machines that share a store need the same file. Or they are in TENANTRY_SECRETS_KEY, or in
@@ -43,7 +45,7 @@ def put(tenant: str, name: str, store_at: StoreAddress) -> None:
     """Keep the secret NAME of TENANT: asked for, or read from a pipe without its last line end.
 
     \b
-    workerctl secret put acme API_KEY < api-key.txt
+    workerctl tenant secret put acme API_KEY < api-key.txt
     """
     _imports()
     from tenantry_runtime.core import TenantId
@@ -116,9 +118,9 @@ def rotate_key(prepare: bool, alone: bool, store_at: StoreAddress) -> None:
     a key that is new to them would keep them from their secrets, so there it takes these steps:
 
     \b
-    1. workerctl secret rotate-key --prepare     on one machine
+    1. workerctl tenant secret rotate-key --prepare     on one machine
     2. copy its secrets.key to the others
-    3. workerctl secret rotate-key               on the first machine
+    3. workerctl tenant secret rotate-key               on the first machine
     4. copy its secrets.key to the others again
 
     Keys in TENANTRY_SECRETS_KEY or TENANTRY_SECRETS_KEY_FILE are yours to replace: put the new one
@@ -154,7 +156,9 @@ def _prepare(keys: KeySource) -> None:
         following = keys.prepare().following
     assert following is not None
     click.echo(f"made the next key, {following.id}")
-    click.echo(f"copy {keys.name} to the other machines, then run: workerctl secret rotate-key")
+    click.echo(
+        f"copy {keys.name} to the other machines, then run: workerctl tenant secret rotate-key"
+    )
 
 
 def _refuse_to_surprise_others(keys: KeySource, store_at: StoreAddress, alone: bool) -> None:
@@ -166,7 +170,7 @@ def _refuse_to_surprise_others(keys: KeySource, store_at: StoreAddress, alone: b
     if ring is None or (ring.following is None and len(ring.keys) == 1):
         raise click.ClickException(
             "machines that share this store could not open their secrets any more: run `workerctl "
-            "secret rotate-key --prepare` first and copy secrets.key to them, or say --alone if there "
+            "tenant secret rotate-key --prepare` first and copy secrets.key to them, or say --alone if there "
             "are none"
         )
 

@@ -23,8 +23,19 @@ from .installed import require_packages, runtime_imports
     metavar="ACCOUNT",
     help="Make this account, and leave its token where SDK and workerctl ai find it.",
 )
+@click.option(
+    "--unsafe-no-sandbox",
+    is_flag=True,
+    help="Run workers however little this machine confines them: your own code only.",
+)
 @click.pass_context
-def serve(ctx: click.Context, file: Path, only: tuple[str, ...], grant: str | None) -> None:
+def serve(
+    ctx: click.Context,
+    file: Path,
+    only: tuple[str, ...],
+    grant: str | None,
+    unsafe_no_sandbox: bool,
+) -> None:
     """Serve parts of the deployment in FILE until Ctrl-C.
 
     FILE is a TOML for all machines that serve together: samples/cluster has two of them, and
@@ -33,4 +44,4 @@ def serve(ctx: click.Context, file: Path, only: tuple[str, ...], grant: str | No
     require_packages(RUNTIME_PACKAGES)
     with runtime_imports():
         from tenantry_runtime.supervisor import serve as serve_parts
-    ctx.exit(serve_parts(file, only=only, grant=grant))
+    ctx.exit(serve_parts(file, only=only, grant=grant, unsafe_no_sandbox=unsafe_no_sandbox))

@@ -10,6 +10,7 @@ from .json_output import print_json
 from .moments import iso, shown
 from .operator import StoreAddress, store_options, use_store
 from .promises import warn_of_promises
+from .secret import secret
 from .tables import columns
 from .terms_options import GivenTerms, terms_options
 from .terms_table import terms_table
@@ -208,3 +209,6 @@ def _document(account: Account) -> dict[str, Any]:
         "terms": account.terms,
         "exceptions": account.overrides,
     }
+
+
+tenant.add_command(secret)

@@ -11,9 +11,7 @@ import click
 
 from tenantry import Usage
 
-# what a model writes must not move the cursor, retitle the window or type into the shell
-_CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\N{REPLACEMENT CHARACTER}")
-_HARMLESS = {ord(character): character for character in "\n\t"}
+from .printable import printable
 
 
 class AnswerPrinter:
@@ -41,11 +39,11 @@ class AnswerPrinter:
         if reasoning and self._err.isatty():
             # noted before printing: Ctrl-C may come in between, and the line must end all the same
             self._is_reasoning_open = not reasoning.endswith("\n")
-            click.secho(_printable(reasoning), file=self._err, dim=True, nl=False)
+            click.secho(printable(reasoning), file=self._err, dim=True, nl=False)
         if text:
             self._end_reasoning()
             self._last_character = text[-1]
-            click.echo(_printable(text) if self._out.isatty() else text, file=self._out, nl=False)
+            click.echo(printable(text) if self._out.isatty() else text, file=self._out, nl=False)
 
     def finish(self, usage: Usage | None, finish_reason: str | None) -> None:
         """Say what the answer took."""
@@ -92,7 +90,3 @@ class AnswerPrinter:
         if usage.completion_tokens > 1 and decoding_s > 0.001:
             parts.append(f"{(usage.completion_tokens - 1) / decoding_s:.0f} tokens/s")
         return ", ".join(parts)
-
-
-def _printable(text: str) -> str:
-    return text.translate({**_CONTROLS, **_HARMLESS})

@@ -44,6 +44,7 @@ def test_the_defaults_are_loopback_8787_and_a_hidden_folder(
         "catalog": None,
         "cache": "bf16",
         "pools": False,
+        "unsafe_no_sandbox": False,
         "demo": False,
     }
 
@@ -56,7 +57,15 @@ def test_options_reach_the_runtime_and_its_exit_code_comes_back(
     catalog = tmp_path / "catalog.json"
     catalog.write_text("{}")
     options = ["--host", "0.0.0.0", "--port", "9000", "--state-dir", str(tmp_path)]
-    options += ["--catalog", str(catalog), "--cache", "fp8", "--pools", "--demo"]
+    options += [
+        "--catalog",
+        str(catalog),
+        "--cache",
+        "fp8",
+        "--pools",
+        "--unsafe-no-sandbox",
+        "--demo",
+    ]
     options += ["--store", "postgresql://db/tenantry"]
     assert workerctl("dev", *options, env={}).exit_code == 3
     assert served.options == {
@@ -67,6 +76,7 @@ def test_options_reach_the_runtime_and_its_exit_code_comes_back(
         "catalog": catalog,
         "cache": "fp8",
         "pools": True,
+        "unsafe_no_sandbox": True,
         "demo": True,
     }
 

@@ -1,4 +1,4 @@
-"""`workerctl secret`: values come by a pipe and never out again; keys are replaced step by step."""
+"""`workerctl tenant secret`: values come by a pipe and never out again; keys are replaced step by step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUE = "correct horse battery staple"
 
 
 class Operator:
-    """Runs `workerctl secret` on one store."""
+    """Runs `workerctl tenant secret` on one store."""
 
     def __init__(self, state_dir: Path, url: str | None = None) -> None:
         self.state_dir = state_dir
@@ -39,7 +39,7 @@ class Operator:
         place = ["--state-dir", str(self.state_dir)]
         if self.url is not None:
             place += ["--store", self.url]
-        return workerctl("secret", *arguments, *place, env=env or {}, stdin=stdin)
+        return workerctl("tenant", "secret", *arguments, *place, env=env or {}, stdin=stdin)
 
     def reveal(self, account: str, name: str, keys: KeySource | None = None) -> str:
         async def get() -> str:
@@ -72,7 +72,7 @@ def test_a_secret_comes_by_a_pipe_and_is_kept_without_the_last_line_end(
 
 def test_a_person_is_asked_twice_and_sees_nothing(secret: Operator) -> None:
     place = ["--state-dir", str(secret.state_dir), *(["--store", secret.url] if secret.url else [])]
-    command = [sys.executable, "-c", PROGRAM, "secret", "put", "acme", "KEY", *place]
+    command = [sys.executable, "-c", PROGRAM, "tenant", "secret", "put", "acme", "KEY", *place]
     terminal, end = pty.openpty()
     try:
         # a session of its own has no terminal but this one

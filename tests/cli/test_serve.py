@@ -37,7 +37,7 @@ def test_a_file_alone_leaves_the_choice_to_the_runtime(monkeypatch: pytest.Monke
     with_runtime(monkeypatch, served)
     assert workerctl("serve", "cluster.toml", env={}).exit_code == 0
     assert served.file == Path("cluster.toml")
-    assert served.options == {"only": (), "grant": None}
+    assert served.options == {"only": (), "grant": None, "unsafe_no_sandbox": False}
 
 
 def test_options_reach_the_runtime_and_its_exit_code_comes_back(
@@ -45,9 +45,13 @@ def test_options_reach_the_runtime_and_its_exit_code_comes_back(
 ) -> None:
     served = Served(exit_code=3)
     with_runtime(monkeypatch, served)
-    options = ["--only", "edge", "--only", "prefill", "--grant", "acme"]
+    options = ["--only", "edge", "--only", "prefill", "--grant", "acme", "--unsafe-no-sandbox"]
     assert workerctl("serve", "cluster.toml", *options, env={}).exit_code == 3
-    assert served.options == {"only": ("edge", "prefill"), "grant": "acme"}
+    assert served.options == {
+        "only": ("edge", "prefill"),
+        "grant": "acme",
+        "unsafe_no_sandbox": True,
+    }
 
 
 def test_a_base_install_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ DIED = 77
 
 
 async def replace_key(state_dir: Path, url: str | None) -> secrets.Rotation:
-    """Do what `workerctl secret rotate-key` does."""
+    """Do what `workerctl tenant secret rotate-key` does."""
     keys = managed_keys(state_dir)
     async with open_store(state_dir, url=url) as store:
         keys.advance()
@@ -33,10 +33,10 @@ async def replace_key(state_dir: Path, url: str | None) -> secrets.Rotation:
 def _death_at(number: int) -> Iterator[None]:
     seal, calls = secrets.seal, count()
 
-    def seal_or_die(key: Key, account: str, name: str, plain: bytes) -> bytes:
+    def seal_or_die(key: Key, account: str, name: str, plain: bytes, *, worker: str = "") -> bytes:
         if next(calls) == number:
             os._exit(DIED)
-        return seal(key, account, name, plain)
+        return seal(key, account, name, plain, worker=worker)
 
     with mock.patch.object(secrets, "seal", seal_or_die):
         yield

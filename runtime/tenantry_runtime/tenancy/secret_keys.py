@@ -4,7 +4,7 @@
 |---|---|---|
 | `TENANTRY_SECRETS_KEY` | the first of those that commas separate | the operator |
 | the file that `TENANTRY_SECRETS_KEY_FILE` names | the first | the operator |
-| `secrets.key` in the state directory, mode 0600 | the first | `workerctl secret rotate-key` |
+| `secrets.key` in the state directory, mode 0600 | the first | `workerctl tenant secret rotate-key` |
 
 A key is 32 bytes in base64 or hexadecimal; a file has one on each line, the newest first, and may
 have comments after `#`. All keys of a source decrypt. A line that begins with `next` has a key that

@@ -1,0 +1,1 @@
+"""The commands, one file each; what they import beyond click they import when they run."""

@@ -1,0 +1,94 @@
+"""`workerctl tail` and `workerctl logs`: what a worker did, live and before."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from tenantry_cli.workers.options import Chosen, connect, worker_options
+
+T = TypeVar("T")
+
+
+def filter_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Add what tells wanted records from others."""
+    options = (
+        click.argument("worker", required=False, metavar="[WORKER]"),
+        click.option(
+            "--format",
+            "wanted_format",
+            type=click.Choice(["json", "pretty"]),
+            help="json: a record a line. Default: pretty on a terminal, json in a pipe.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
+        click.option(
+            "--status",
+            "statuses",
+            type=click.Choice(["ok", "error", "canceled"]),
+            multiple=True,
+            help="How it ended; repeat it for more.",
+        ),
+        click.option("--method", "methods", multiple=True, metavar="METHOD", help="GET, POST, …"),
+        click.option("--header", metavar="NAME[:VALUE]", help="A header of the request."),
+        click.option("--search", metavar="TEXT", help="What it logged holds this."),
+        click.option("--ip", "ips", multiple=True, help="Where the request came from."),
+        click.option("--version-id", metavar="VERSION", help="Which version it was."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return worker_options(command)
+
+
+@click.command()
+@filter_options
+@click.option(
+    "--sampling-rate",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Which part of all, as 0.1.",
+)
+def tail(
+    worker: str | None,
+    wanted_format: str | None,
+    as_json: bool,
+    chosen: Chosen,
+    **filters: Any,
+) -> None:
+    """Show what a worker does, as it does it, until Ctrl-C.
+
+    \b
+    workerctl tail --status error
+    """
+    from tenantry_cli.workers.tailing import Wanted, tail as open_tail
+
+    name = chosen.worker(worker)
+    show = printer(wanted_format, as_json=as_json)
+    with connect() as plane, open_tail(plane, name, Wanted(**filters)) as records:
+        click.secho(
+            f"Connected to {name}, waiting for logs... (Ctrl-C ends it)", dim=True, err=True
+        )
+        for record in records:
+            show(record)
+
+
+# Any: JSON
+def printer(wanted: str | None, *, as_json: bool) -> Callable[[dict[str, Any]], None]:
+    """Return what prints records: as one line of JSON each, or for people."""
+    is_json = as_json or (wanted or ("pretty" if sys.stdout.isatty() else "json")) == "json"
+    return _print_json if is_json else _print_lines
+
+
+def _print_json(record: dict[str, Any]) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(record))
+
+
+def _print_lines(record: dict[str, Any]) -> None:
+    from tenantry_cli.workers.output.screen import color
+    from tenantry_cli.workers.record_lines import record_lines
+
+    for line in record_lines(record):
+        click.echo(line, color=color())
