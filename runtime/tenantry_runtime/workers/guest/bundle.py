@@ -1,10 +1,11 @@
-"""The worker's files, which exist in memory only, as modules, packages and their data.
+"""The worker's files as modules, packages and their data: in memory, whatever the disk has.
 
 | path of the bundle | in Python |
 |---|---|
 | `entry.py`, `chat/__init__.py` | below `ROOT`, the first of `sys.path` |
 | `python_modules/...` | below `ROOT/python_modules`, the second |
 | `python_modules/x-1.0.dist-info/METADATA` | what `importlib.metadata` knows of `x` |
+| `page.html`, `chat/words.txt` | what `importlib.resources` finds; where `/tmp` is the isolate's own, files too |
 
 Tracebacks and `inspect` find their lines by the loader.
 """
@@ -15,6 +16,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.metadata
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,8 +26,10 @@ from types import CodeType, ModuleType
 
 from .resources import Resource
 
-ROOT = "/worker"
+ROOT = "/tmp/worker"
 VENDORED = "python_modules"
+MAX_WRITTEN_BYTES = 8 << 20
+"""Of data: half of what `/tmp` holds, which counts as memory."""
 
 
 def relative(filename: str) -> str:
@@ -52,6 +56,9 @@ class Bundle:
             str(folder) for path in self.files for folder in PurePosixPath(path).parents
         )
         self._pieces.clear()
+        if os.getpid() == 1:
+            # the first process of a namespace: what is mounted for it is nobody else's
+            write_data(self.files, ROOT)
         folder = str(PurePosixPath(ROOT, main_module).parent)
         paths = [folder] + ([f"{ROOT}/{VENDORED}"] if has_vendored else [])
         sys.path[:0] = paths
@@ -92,6 +99,18 @@ class Bundle:
         if path != ROOT and not path.startswith(f"{ROOT}/"):
             raise ImportError(path)
         return FolderFinder(self.files, self._folders, relative(path + "/").rstrip("/"))
+
+
+def write_data(files: Mapping[str, bytes], root: str) -> None:
+    """Write what is no module for those who open it beside `__file__`, unless it is too much."""
+    data = {path: content for path, content in files.items() if not path.endswith(".py")}
+    if sum(map(len, data.values())) > MAX_WRITTEN_BYTES:
+        return
+    for path, content in data.items():
+        place = f"{root}/{path}"
+        os.makedirs(place.rpartition("/")[0], exist_ok=True)
+        with open(place, "wb") as file:
+            file.write(content)
 
 
 class FolderFinder(importlib.abc.PathEntryFinder):
