@@ -2,7 +2,8 @@
 
 `python -m tenantry_recipes.bench.constrained masks TOKENIZER` times the masks of 8 streams over a
 released vocabulary (a directory with Kimi's `tiktoken.model` and `tokenizer_config.json`), along an
-answer with a call and an answer in JSON. `… answers --count N` lets each nano model write N calls and
+answer with a call and an answer in JSON, and what steps take longer for them where they are found while a
+device of its own runs the forward pass (`engine/device_runner.py`; the device here is a timer). `… answers --count N` lets each nano model write N calls and
 N values at temperature 1, with thinking and without, and validates them with `jsonschema`.
 """
 
@@ -14,6 +15,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ from tenantry_runtime.engine.config import ModelSource, NodeConfig
 from tenantry_runtime.engine.constraints import MaskFinder
 from tenantry_runtime.engine.guide import Guide
 from tenantry_runtime.engine.loop import EngineLoop
+from tenantry_runtime.engine.masks import mask_words, num_mask_words
 from tenantry_runtime.pool.messages import Constraint, Failed, Step, Submit
 from tenantry_runtime.text import Constraints, OutputState, Prompt, TextModel, Wanted, load_text
 from tenantry_runtime.text.controls import Controls
@@ -150,6 +153,9 @@ def _time_answer(name: str, lark: str, matching: Matching, token_ids: Sequence[i
     masks_s = np.min([masks for masks, _ in rounds], axis=0)
     advances_s = np.min([advances for _, advances in rounds], axis=0)
     whole_s = masks_s + advances_s
+    for step_s in (STEP_S, 10 * STEP_S):
+        share = _time_overlap(lark, matching, token_ids, step_s)
+        print(f"{name}, steps of {1e3 * step_s:g} ms on a device: {share:.1%} longer with masks")
     print(
         f"{name}, {len(token_ids)} tokens: masks of {NUM_STREAMS} streams "
         f"{1e6 * masks_s.mean():.0f} us a step (median {1e6 * np.median(masks_s):.0f}, "
@@ -178,6 +184,32 @@ def _time_round(
         assert masks is not None
         assert all(guide.problem is None for guide in guides), guides[0].problem
     return masks_s, advances_s
+
+
+def _time_overlap(lark: str, matching: Matching, token_ids: Sequence[int], step_s: float) -> float:
+    """Return by what part the median step is longer with masks than without, taken in turns."""
+    finder = MaskFinder(matching.vocab_size)
+    guides = [_prepared(matching, lark) for _ in range(NUM_STREAMS)]
+    finder.find(guides)
+    num_words = num_mask_words(matching.vocab_size)
+    late = np.empty((NUM_STREAMS, num_words), np.int64)
+    with_s: list[float] = []
+    without_s: list[float] = []
+    with ThreadPoolExecutor(1) as device:
+        for token_id in token_ids:
+            for times, is_masked in ((without_s, False), (with_s, True)):
+                started_s = time.perf_counter()
+                forward = device.submit(time.sleep, step_s)
+                masks = finder.find(guides) if is_masked else None
+                words = mask_words(masks, NUM_STREAMS, num_words) if is_masked else late
+                forward.result()
+                if is_masked:
+                    # to the device, whose sampling goes on from there
+                    np.copyto(late, words)
+                    for guide in guides:
+                        guide.advance(token_id)
+                times.append(time.perf_counter() - started_s)
+    return float(np.median(with_s) / np.median(without_s) - 1)
 
 
 def _prepared(matching: Matching, lark: str) -> Guide:
