@@ -7,7 +7,7 @@ PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 .PHONY: help run test test-kernels test-pools test-workers test-ledger test-timing test-conformance record-clients check lint typecheck format cov accuracy bench bench-peers bench-pools \
-	bench-fairness bench-text bench-weights bench-gpu build clean
+	bench-fairness bench-text bench-weights bench-gpu bench-workers build clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -92,6 +92,9 @@ bench-peers: $(VENV)/.development ## Compare with llama.cpp's server and vLLM, w
 
 bench-pools: $(VENV)/.development ## Measure hand-offs between node processes, and streams through them
 	python -m tenantry_recipes.bench.pools $(BENCH_OPTIONS)
+
+bench-workers: $(VENV)/.development ## Measure workers: starts, requests, memory, streams
+	python -m tenantry_recipes.bench.workers $(BENCH_OPTIONS)
 
 bench-fairness: $(VENV)/.development ## Compare fairness with other orders of service, on a simulated clock
 	python -m tenantry_recipes.bench.fairness $(BENCH_OPTIONS)

@@ -1,0 +1,1 @@
+"""What workers cost: starts, requests, memory and streams."""
