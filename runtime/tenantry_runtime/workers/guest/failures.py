@@ -66,4 +66,5 @@ def _own_part(trace: TracebackType | None) -> TracebackType | None:
         if at.tb_frame.f_code.co_filename.startswith(ROOT):
             return at
         at = at.tb_next
-    return trace
+    # none of it is the tenant's: what the error says is enough
+    return None
