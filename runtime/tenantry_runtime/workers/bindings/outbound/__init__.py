@@ -1,0 +1,1 @@
+"""Workers' outbound requests: the host sends them, and decides where they may go."""

@@ -1,0 +1,1 @@
+"""The files of workers, and what they depend on, where isolates can have them."""
