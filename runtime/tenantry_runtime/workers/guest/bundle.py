@@ -56,10 +56,11 @@ class Bundle:
             str(folder) for path in self.files for folder in PurePosixPath(path).parents
         )
         self._pieces.clear()
-        if os.getpid() == 1:
-            # the first process of a namespace: what is mounted for it is nobody else's
-            write_data(self.files, ROOT)
         folder = str(PurePosixPath(ROOT, main_module).parent)
+        # the first process of a namespace: what is mounted for it is nobody else's
+        if os.getpid() == 1 and write_data(self.files, ROOT):
+            os.makedirs(folder, exist_ok=True)
+            os.chdir(folder)
         paths = [folder] + ([f"{ROOT}/{VENDORED}"] if has_vendored else [])
         sys.path[:0] = paths
         for path in paths:
@@ -101,16 +102,20 @@ class Bundle:
         return FolderFinder(self.files, self._folders, relative(path + "/").rstrip("/"))
 
 
-def write_data(files: Mapping[str, bytes], root: str) -> None:
-    """Write what is no module for those who open it beside `__file__`, unless it is too much."""
+def write_data(files: Mapping[str, bytes], root: str) -> bool:
+    """Write what is no module, for those who open it beside `__file__`; return whether any was.
+
+    Nothing is, where it is too much.
+    """
     data = {path: content for path, content in files.items() if not path.endswith(".py")}
     if sum(map(len, data.values())) > MAX_WRITTEN_BYTES:
-        return
+        return False
     for path, content in data.items():
         place = f"{root}/{path}"
         os.makedirs(place.rpartition("/")[0], exist_ok=True)
         with open(place, "wb") as file:
             file.write(content)
+    return bool(data)
 
 
 class FolderFinder(importlib.abc.PathEntryFinder):
