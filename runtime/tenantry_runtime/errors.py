@@ -3,6 +3,7 @@
 TenantryError
 ├── RequestError                 the request cannot be served as it is; nothing ran
 │   ├── InvalidInput             a field is missing, unknown, mistyped or out of range
+│   │   └── KvRefused            a key, value or option that a namespace cannot keep
 │   ├── BodyTooLarge             the body is over the limit
 │   ├── UnknownModel             no such id or alias; names near matches
 │   ├── ContextExceeded          prompt and answer do not fit the model's context
@@ -15,6 +16,9 @@ TenantryError
 │   ├── NoSuchRecord             the store has no such account, plan or token
 │   ├── RecordExists             the store has it already
 │   ├── RecordInUse              others need it as it is
+│   ├── ScriptRefused            what is uploaded cannot be a worker here; names file and line
+│   ├── NewestNotDeployed        a worker's secret cannot be changed: the newest version waits
+│   ├── DependenciesRefused      packages that a worker asks for cannot be had; says which
 │   ├── RouteNotFound            no such path
 │   └── MethodNotAllowed         a path that exists, another method
 ├── CapacityExceeded             the queue is full; carries when to come back
@@ -28,6 +32,7 @@ TenantryError
 │   └── CacheIntegrityError      a cache page was not the request's own; nothing of it was used
 ├── RequestTimeout               the request's own deadline passed
 └── ConfigurationError           the operator's configuration or state directory is unusable
+    ├── DependenciesMissing      packages of a worker's version are not on this machine
     ├── SecretKeyMissing         a secret is under a key that is not here; names it
     ├── SecretDamaged            a secret does not open with its own key
     ├── CheckpointError          a model directory is unusable; names file and tensor
@@ -60,6 +65,15 @@ class InvalidInput(RequestError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.field}: {self.problem}" if self.field else self.problem
+
+
+class KvRefused(InvalidInput):
+    """A key, value or option that a KV namespace cannot keep; with the status that Cloudflare has for it."""
+
+    def __init__(self, field: str, problem: str, status: int = 400) -> None:
+        self.status = status
+        super().__init__(field, problem)
+        self.args = (field, problem, status)
 
 
 class BodyTooLarge(RequestError):
@@ -191,6 +205,45 @@ class QuotaExceeded(LimitExceeded):
         )
 
 
+class ScriptRefused(RequestError):
+    """What was uploaded cannot be a worker here."""
+
+    def __init__(self, problem: str, *, path: str = "", line: int = 0, remedy: str = "") -> None:
+        """`path` is of the tenant's file, empty for none."""
+        self.problem = problem
+        self.path = path
+        self.line = line
+        self.remedy = remedy
+        super().__init__(problem)
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}: " if self.line else f"{self.path}: " if self.path else ""
+        remedy = f". {self.remedy}" if self.remedy else ""
+        return f"{where}{self.problem}{remedy}"
+
+
+class NewestNotDeployed(RequestError):
+    """A worker's secret cannot be changed at once: the newest version does not answer all requests."""
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        super().__init__(worker)
+
+    def __str__(self) -> str:
+        return (
+            f"the newest version of {self.worker!r} is not deployed, and a changed secret would deploy "
+            "it too; deploy it first, or change the secret with `versions secret put`"
+        )
+
+
+class DependenciesRefused(RequestError):
+    """Packages that a worker asks for cannot be had here; the message says which, and what to do."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"dependencies: {problem}")
+
+
 class RouteNotFound(RequestError):
     """No such path."""
 
@@ -301,6 +354,14 @@ class RequestTimeout(TenantryError, TimeoutError):
 
 class ConfigurationError(TenantryError):
     """The operator's configuration or state directory is unusable."""
+
+
+class DependenciesMissing(ConfigurationError):
+    """A set of packages was resolved elsewhere and is not installed on this machine."""
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+        super().__init__(f"the packages {digest[:16]} are not installed on this machine")
 
 
 class SecretKeyMissing(ConfigurationError):

@@ -48,6 +48,22 @@
 | pools.nodes | all that list it | whose members serve; those of others are not started |
 | pools.cache | the node's | format of their pages |
 | pools.directory | the catalog's | of their checkpoint: formats of weights follow the phase |
+| **workers** | | **tenants' own code; without this table none runs** |
+| workers.interpreter | the runtime's own | Python 3.11 or newer that isolates run |
+| workers.floor | "user-namespace" | the edge refuses to start where isolation is less: "full", "user-namespace" or "no-namespace" |
+| workers.unsafe_no_sandbox | false | run with whatever isolation there is, also none: for one's own code alone |
+| workers.is_optional | false | where isolation is less, serve models only, rather than refuse to start |
+| workers.domain | "localhost" | workers are at WORKER.ACCOUNT.domain |
+| workers.domains | none | table from account to the domains at and below which its workers may have routes |
+| workers.index_url | pip's own | index of the wheels that workers depend on |
+| workers.cron | true | run cron triggers here; edges of one store share them |
+| workers.test_scheduled | false | /__scheduled of a worker runs a trigger, whoever calls: for developers |
+| workers.tails_port | 0 | where `tail` listens, at edge.host; 0: any free one, which is told to those who ask |
+| workers.tails_url | the port itself | wss://HOST that a proxy leads to that port, whose paths begin with /tails/ |
+| workers.engine | | keys of `workers.engine.config.EngineConfig`: pools, memory, templates that tenants share |
+| workers.limits | | keys of `edge.worker_routes.limits.RouteLimits`: requests, bodies, headers |
+| workers.logs | | keys of `workers.logs.kept.LogLimits`: how much is kept |
+| workers.outbound | | keys of `workers.bindings.outbound.config.OutboundConfig`: whom workers may call |
 | **tls** | | **keys of nodes.tls and edge.tls** |
 | tls.ca | required | PEM file of the certificate that signed all others |
 | tls.certificate | required | PEM file |
@@ -67,6 +83,7 @@ from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import CatalogEntry
 from tenantry_runtime.core import Phase
 from tenantry_runtime.edge.config import Limits, Seconds
+from tenantry_runtime.edge.workers_config import WorkersConfig
 from tenantry_runtime.engine.config import DtypeName, WeightsName
 from tenantry_runtime.pool.config import DEFAULT_DRAIN_S
 from tenantry_runtime.pool.liveness import Liveness
@@ -163,3 +180,4 @@ class DeploymentFile(
     edge: EdgePart = EdgePart()
     nodes: Annotated[tuple[NodePart, ...], Meta(min_length=1)]
     pools: tuple[PoolPart, ...] = ()
+    workers: WorkersConfig | None = None

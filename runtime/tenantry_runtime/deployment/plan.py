@@ -9,6 +9,7 @@ from typing import get_args
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import Catalog
 from tenantry_runtime.core import Phase
+from tenantry_runtime.edge.workers_config import WorkersConfig
 from tenantry_runtime.pool.tls import TlsFiles, is_loopback
 
 from .file import EdgePart, NodePart
@@ -65,6 +66,8 @@ class Edge:
     """URL of the store; None: SQLite in `state_dir`."""
     tls: TlsFiles | None
     part: EdgePart
+    workers: WorkersConfig | None = None
+    """None: it runs none."""
 
     @property
     def is_local(self) -> bool:

@@ -7,11 +7,18 @@ from pathlib import Path
 
 from tenantry_runtime.catalog import Catalog, CatalogEntry
 from tenantry_runtime.core import Phase
+from tenantry_runtime.edge.workers_config import (
+    PartMisfit,
+    WorkersConfig,
+    has_tables,
+    read_parts,
+)
 from tenantry_runtime.pool.tls import TlsFiles, is_unix
 
 from .certificates import located, named_in
 from .checks import check_names, check_store, check_whole
 from .configurations import engine_config
+from .explain import explain
 from .file import DeploymentFile, NodePart
 from .misfit import Misfit
 from .node_address import NodeAddress, parse_address
@@ -47,6 +54,7 @@ class _Resolver:
                 store=self._file.store.url,
                 tls=self._tls(EDGE, self._file.edge.tls),
                 part=self._file.edge,
+                workers=self._workers(self._file.workers),
             ),
             nodes=tuple(
                 self._node(f"nodes[{place}]", part) for place, part in enumerate(self._file.nodes)
@@ -54,6 +62,19 @@ class _Resolver:
         )
         check_whole(deployment)
         return deployment
+
+    def _workers(self, part: WorkersConfig | None) -> WorkersConfig | None:
+        if part is None:
+            return None
+        if has_tables(part):
+            try:
+                read_parts(part)
+            except PartMisfit as error:
+                table = getattr(part, error.part)
+                inner, problem = explain(error.error, table, error.type_)
+                key = ".".join(filter(None, ["workers", error.part, inner]))
+                raise Misfit(key, problem) from error
+        return part.at(self._path.parent)
 
     def _node(self, key: str, part: NodePart) -> Node:
         members = tuple(

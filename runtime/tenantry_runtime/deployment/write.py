@@ -16,6 +16,9 @@ from .file import DeploymentFile
 Table: TypeAlias = Mapping[str, Any]
 """Any: what TOML has."""
 
+_PRESENT = {("workers",)}
+"""Tables that say something by being there."""
+
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -38,7 +41,11 @@ def to_toml(file: DeploymentFile, *, comment: str = "") -> str:
 def _table(table: Table, path: tuple[str, ...]) -> Iterator[str]:
     """Yield a table's own lines, then those of the tables below it."""
     # a table in which all is as the defaults have it says nothing
-    below = {name: value for name, value in table.items() if _is_below(value) and value}
+    below = {
+        name: value
+        for name, value in table.items()
+        if _is_below(value) and (value or (*path, name) in _PRESENT)
+    }
     for name, value in table.items():
         if not _is_below(value) and value is not None:
             yield f"{_key(name)} = {_value(value)}"

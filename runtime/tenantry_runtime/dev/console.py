@@ -33,7 +33,10 @@ def say_ready(
     credentials: Path,
     curl_config: Path,
     took_s: float,
+    workers_url: str | None = None,
+    edge_log: Path,
 ) -> None:
+    """Say what is there, and how to use it; `workers_url` None: workers do not run here."""
     name = short_name(entries[0])
     url = f"{address.api_url}/accounts/{account}/ai/run/{entries[0].id}"
     console.line(f"Ready after {took_s:.1f} s")
@@ -43,6 +46,10 @@ def say_ready(
         console.line(f"  {short_name(entry):{width}}  {entry.id}")
     console.line(f"  at {address.api_url}, account {account}")
     console.line(f"  credentials for SDK and workerctl: {credentials}")
+    if workers_url is not None:
+        console.line(f"  workers at {workers_url}, once workerctl deploy has put them there")
+    else:
+        console.line(f"  no workers: {edge_log} says why; --unsafe-no-sandbox runs your own anyway")
     console.line()
     console.line("Try in another terminal:")
     console.line()

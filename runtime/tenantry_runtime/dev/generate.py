@@ -9,6 +9,7 @@ from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import Catalog
 from tenantry_runtime.core import Phase
 from tenantry_runtime.deployment import CatalogPart, DeploymentFile, EdgePart, NodePart, StorePart
+from tenantry_runtime.edge.workers_config import WorkersConfig
 from tenantry_runtime.supervisor.address import Address
 
 EDGE_GRACE_S = 1.0
@@ -31,6 +32,7 @@ def one_machine(
     store: str | None = None,
     cache: CacheName,
     has_pools: bool,
+    workers: WorkersConfig | None = None,
     socket: Callable[[str], Path],
 ) -> DeploymentFile:
     """Return a deployment of every model of the catalog.
@@ -60,4 +62,5 @@ def one_machine(
         catalog=CatalogPart(file=None if catalog_file is None else str(catalog_file.absolute())),
         edge=EdgePart(host=address.host, port=address.port, grace_s=EDGE_GRACE_S),
         nodes=nodes,
+        workers=workers,
     )

@@ -13,11 +13,13 @@ from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import CatalogEntry, load_catalog
 from tenantry_runtime.deployment import Deployment, load_deployment, to_toml
 from tenantry_runtime.deployment.plan import EDGE
+from tenantry_runtime.edge.workers_config import WorkersConfig
 from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.pool.tls import is_loopback
 from tenantry_runtime.supervisor.address import Address, edge_address
 from tenantry_runtime.supervisor.console import Console
 from tenantry_runtime.supervisor.parts import Modules, write_parts
-from tenantry_runtime.supervisor.readiness import patiently, until_ready
+from tenantry_runtime.supervisor.readiness import patiently, runs_workers, until_ready
 from tenantry_runtime.supervisor.state import StateDirectory, claim
 from tenantry_runtime.supervisor.supervise import supervise
 
@@ -36,13 +38,15 @@ def serve(
     catalog: Path | None = None,
     cache: CacheName = "bf16",
     pools: bool = False,
+    unsafe_no_sandbox: bool = False,
     demo: bool = False,
 ) -> int:
     """Serve the catalog's models on this machine until a signal; return the exit code.
 
     Says on standard output what it does, and on standard error why it cannot. `store` is the URL of
     a PostgreSQL database to use instead of SQLite; `cache` is the format of the models' pages; with
-    `pools` each phase is a node of its own. `demo` asks every model one question after the start.
+    `pools` each phase is a node of its own. Workers run if this machine can confine them, or with
+    `unsafe_no_sandbox` in any case. `demo` asks every model one question after the start.
     """
     console = Console(out=sys.stdout, errors=sys.stderr)
     try:
@@ -58,6 +62,12 @@ def serve(
                 store=store,
                 cache=cache,
                 has_pools=pools,
+                workers=WorkersConfig(
+                    is_optional=True,
+                    unsafe_no_sandbox=unsafe_no_sandbox,
+                    # to try triggers without waiting for them; nobody else calls here
+                    test_scheduled=is_loopback(host),
+                ),
                 socket=state.socket,
             )
             path = state.run / FILE
@@ -123,10 +133,21 @@ class _Serving:
             credentials=credentials_file,
             curl_config=curl_config,
             took_s=time.monotonic() - started_s,
+            workers_url=await self._workers_url(address),
+            edge_log=self.state.log(EDGE),
         )
         if self.wants_demo:
             await show_demo(self.console, self.entries, credentials)
         return True
+
+    async def _workers_url(self, address: Address) -> str | None:
+        """Return where this account's workers are; None where none can run."""
+        from tenantry_runtime.supervisor.access import ACCOUNT
+
+        workers = self.deployment.edge.workers
+        if workers is None or not await runs_workers(address):
+            return None
+        return f"http://NAME.{ACCOUNT}.{workers.domain}:{address.port}"
 
     def _say_slow(self) -> None:
         nodes = [node.name for node in self.deployment.nodes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from tenantry_runtime.errors import (
     MethodNotAllowed,
@@ -47,15 +47,21 @@ OPENAI_DIALECTS: Mapping[str, type[Dialect]] = MappingProxyType(
 )
 
 
-def build_app(services: Services) -> Starlette:
-    """Put the routes together."""
+def build_app(
+    services: Services, control: Sequence[BaseRoute] = (), has_workers: bool | None = None
+) -> Starlette:
+    """Put the routes together; `control` are those of the control plane.
+
+    `has_workers`: whether workers run; None: they are not to.
+    """
     app = Starlette(
         routes=[
             Route("/health", health),
-            Route("/ready", partial(ready, services=services)),
+            Route("/ready", partial(ready, services=services, has_workers=has_workers)),
             *_account_routes(services),
             *(route for base in OPENAI_BASES for route in _openai_routes(base, services)),
             Route("/openapi.json", partial(show_document, services=services)),
+            *control,
         ],
         exception_handlers={
             HTTPException: _not_routed,

@@ -28,7 +28,7 @@ from tenantry_runtime.tenancy import Principal, Scope as TokenScope
 from tenantry_runtime.tenancy.batches import Batch, BatchRequest
 
 from . import envelope
-from .authorization import bearer_token
+from .authorization import Identify, by_token
 from .body import read_body
 from .dialect import Dialect
 from .off_loop import off_loop
@@ -78,10 +78,19 @@ _reference = msgspec.json.Decoder(Annotated[str, Meta(max_length=MAX_REFERENCE_C
 class BatchEndpoint:
     """An ASGI application: batches, and for all other requests the one that it stands before."""
 
-    def __init__(self, services: Services, dialect: Dialect, run: ASGIApp) -> None:
+    def __init__(
+        self,
+        services: Services,
+        dialect: Dialect,
+        run: ASGIApp,
+        *,
+        identify: Identify | None = None,
+    ) -> None:
+        """`identify` says who calls where no token does."""
         self._services = services
         self._dialect = dialect
         self._run = run
+        self._identify = identify or by_token(services.authenticator, TokenScope.RUN)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -98,9 +107,7 @@ class BatchEndpoint:
     async def _answer(self, request: Request) -> bytes:
         services, model = self._services, request.path_params["model"]
         with services.open_requests.admit():
-            principal = await services.authenticator.authenticate(
-                bearer_token(request.headers), request.path_params["account"], TokenScope.RUN
-            )
+            principal = await self._identify(request)
             _check_query(request)
             offer = services.offers.resolve(model)
             body = await read_body(
@@ -120,7 +127,12 @@ class BatchEndpoint:
         self, principal: Principal, offer: Offer, requests: list[BatchRequest]
     ) -> bytes:
         batch_id = await self._services.store.batches.submit(
-            principal.tenant, principal.token_id, offer.entry.id, requests
+            principal.tenant,
+            principal.token_id,
+            offer.entry.id,
+            requests,
+            worker=principal.worker,
+            worker_version=principal.worker_version,
         )
         return envelope.success(
             Standing(status="queued", request_id=batch_id, model=offer.entry.id)

@@ -13,6 +13,8 @@ from tenantry_runtime.pool.liveness import Liveness
 from tenantry_runtime.pool.tls import TlsFiles
 from tenantry_runtime.store_url import check_store_url
 
+from .workers_config import WorkersConfig
+
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
 Number: TypeAlias = Annotated[int, Meta(ge=1)]
 
@@ -72,6 +74,8 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How long open connections have to close when the process is told to end."""
     limits: Limits = Limits()
     batches: BatchConfig = BatchConfig()
+    workers: WorkersConfig | None = None
+    """None: it runs none, and has no control plane."""
 
     def __post_init__(self) -> None:
         addresses = [node.address for node in self.known_nodes]
@@ -108,6 +112,7 @@ def read_config(path: Path) -> EdgeConfig:
         state_dir=str(folder / config.state_dir),
         catalog=None if config.catalog is None else str(folder / config.catalog),
         nodes=tuple(_absolute(node, folder) for node in config.known_nodes),
+        workers=None if config.workers is None else config.workers.at(folder),
     )
 
 

@@ -12,13 +12,15 @@ from .reply import JSON
 from .services import Services
 
 
-class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+class Readiness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is there, and what is missing."""
 
     ready: bool
     store: bool
     models: dict[str, bool]
     """Whether a healthy node serves it."""
+    workers: bool | None = None
+    """Whether they run; absent where they are not to."""
 
 
 async def health(_request: Request) -> Response:
@@ -26,7 +28,7 @@ async def health(_request: Request) -> Response:
     return Response(b'{"status":"ok"}', headers=JSON)
 
 
-async def ready(_request: Request, services: Services) -> Response:
+async def ready(_request: Request, services: Services, has_workers: bool | None = None) -> Response:
     """Answer 200 if requests for every model on offer would be served, else 503."""
     try:
         await services.store.check()
@@ -40,5 +42,5 @@ async def ready(_request: Request, services: Services) -> Response:
     is_ready = (
         has_store and all(models.values()) and not services.open_requests.statistics().is_closed
     )
-    readiness = Readiness(ready=is_ready, store=has_store, models=models)
+    readiness = Readiness(ready=is_ready, store=has_store, models=models, workers=has_workers)
     return Response(msgspec.json.encode(readiness), 200 if is_ready else 503, headers=JSON)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -78,19 +77,25 @@ class ModelOutput(msgspec.Struct, frozen=True, kw_only=True):
 async def search_models(request: Request, services: Services) -> Response:
     """List the models that fit the query."""
     await _authenticate(request, services)
-    query = request.query_params
+    shown, place = find_models(services.offers.all, request.query_params)
+    return Response(envelope.success(shown, place), headers=JSON)
+
+
+def find_models(
+    offers: Sequence[Offer], query: Mapping[str, str]
+) -> tuple[list[ModelOutput], envelope.ResultInfo]:
+    """Return a page of the models that fit a query; raise `InvalidInput` for one that is none."""
     page = _number(query, "page", default=1, maximum=1 << 31)
     per_page = _number(query, "per_page", default=DEFAULT_PER_PAGE, maximum=MAX_PER_PAGE)
-    found = _matching(services.offers.all, query)
+    found = _matching(offers, query)
     shown = found[(page - 1) * per_page : page * per_page]
     place = envelope.ResultInfo(
         page=page, per_page=per_page, count=len(shown), total_count=len(found)
     )
-    body = envelope.success([_model(offer) for offer in shown], place)
-    return Response(body, headers=JSON)
+    return [_model(offer) for offer in shown], place
 
 
-def _matching(offers: Sequence[Offer], query: QueryParams) -> list[Offer]:
+def _matching(offers: Sequence[Offer], query: Mapping[str, str]) -> list[Offer]:
     """Filter. No model here is experimental, so `hide_experimental` hides none."""
     search = query.get("search", "").lower()
     author = query.get("author", "").lower()
@@ -109,7 +114,7 @@ def _searched(entry: CatalogEntry) -> str:
     return "\n".join([*entry.names, entry.description]).lower()
 
 
-def _number(query: QueryParams, name: str, *, default: int, maximum: int) -> int:
+def _number(query: Mapping[str, str], name: str, *, default: int, maximum: int) -> int:
     text = query.get(name, str(default))
     # isdecimal alone would take the digits of every script
     if not (text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) <= maximum):

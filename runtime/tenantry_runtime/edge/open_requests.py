@@ -42,6 +42,10 @@ class OpenRequests:
             finally:
                 del self._scopes[scope]
 
+    def refuse(self) -> None:
+        """Admit no more; those that are open go on."""
+        self._is_closed = True
+
     def close(self) -> None:
         """End every open request that is not spared, and admit no more."""
         self._is_closed = True

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
+from starlette.types import ASGIApp
 
 from tenantry_runtime.catalog import load_catalog
 from tenantry_runtime.pool.client import connect
@@ -27,6 +28,7 @@ from .offer import load_offers
 from .open_requests import OpenRequests
 from .server import EdgeServer, listening, url_of
 from .services import Services
+from .workers import EdgeWorkers, open_workers
 from .workers_ai import WorkersAI
 
 NUM_THREADS = 2
@@ -44,9 +46,12 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         # bound first, so that a port that is taken is an error before anything else starts
         with listening(config.host, config.port) as bound:
-            async with _services(config, environ) as services:
+            async with (
+                _services(config, environ) as services,
+                _workers(config, services, environ) as workers,
+            ):
                 url = url_of(bound)
-                server = EdgeServer(build_app(services), bound)
+                server = EdgeServer(_application(services, workers), bound)
                 async with anyio.create_task_group() as tasks:
 
                     async def serve() -> None:
@@ -67,7 +72,28 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
                     server.end()
                     # after that, clients that neither read nor close are left behind
                     tasks.cancel_scope.deadline = anyio.current_time() + config.grace_s
+                    if workers is not None:
+                        await workers.drain(config.grace_s)
     _log.info("ended")
+
+
+def _application(services: Services, workers: EdgeWorkers | None) -> ASGIApp:
+    if workers is None:
+        return build_app(services)
+    return workers.in_front_of(build_app(services, workers.routes(), workers.engine is not None))
+
+
+@asynccontextmanager
+async def _workers(
+    config: EdgeConfig, services: Services, environ: Mapping[str, str]
+) -> AsyncIterator[EdgeWorkers | None]:
+    if config.workers is None:
+        yield None
+        return
+    async with open_workers(
+        config.workers, services, Path(config.state_dir), host=config.host, environ=environ
+    ) as workers:
+        yield workers
 
 
 @asynccontextmanager

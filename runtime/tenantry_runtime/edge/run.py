@@ -25,7 +25,7 @@ from tenantry_runtime.errors import (
 from tenantry_runtime.telemetry import ClientGone, RequestSpan
 from tenantry_runtime.tenancy import Principal, Scope as TokenScope
 
-from .authorization import bearer_token
+from .authorization import Identify, by_token
 from .body import read_body
 from .dialect import SESSION_HEADER, Dialect, Printer
 from .generation import Emit, Generation
@@ -43,11 +43,25 @@ _log = logging.getLogger(__name__)
 class RunEndpoint:
     """An ASGI application for one route, in one dialect."""
 
-    def __init__(self, services: Services, dialect: Dialect, route: str) -> None:
-        """The route's path may have `account`, else the token says whose it is; and `model`."""
+    def __init__(
+        self,
+        services: Services,
+        dialect: Dialect,
+        route: str,
+        *,
+        identify: Identify | None = None,
+        deadline_s: float = inf,
+    ) -> None:
+        """The route's path may have `account`, else the token says whose it is; and `model`.
+
+        `identify` says who calls where no token does. `deadline_s`, on anyio's clock, is when nobody
+        waits for the end any more; the limits may say so before.
+        """
         self._services = services
         self._dialect = dialect
         self._route = route
+        self._identify = identify or by_token(services.authenticator, TokenScope.RUN)
+        self._deadline_s = deadline_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -109,9 +123,7 @@ class RunEndpoint:
         trail: Trail,
     ) -> None:
         services = self._services
-        principal = await services.authenticator.authenticate(
-            bearer_token(request.headers), request.path_params.get("account"), TokenScope.RUN
-        )
+        principal = await self._identify(request)
         _check_query(request)
         model: str | None = request.path_params.get("model")
         if model is not None:
@@ -170,7 +182,7 @@ class RunEndpoint:
             await self._serve_stream(generation, printer, receive, reply)
             return
         choices: list[list[Event]] = [[] for _ in range(generation.request.num_choices)]
-        with anyio.move_on_after(self._services.limits.request_timeout_s) as deadline:
+        with self._in_time() as deadline:
             generation.trail.deadline = deadline
             last = await while_there(
                 receive,
@@ -188,7 +200,7 @@ class RunEndpoint:
         limits = self._services.limits
         reply.will_stream(printer)
         has_begun = False
-        with anyio.move_on_after(limits.request_timeout_s) as deadline:
+        with self._in_time() as deadline:
             generation.trail.deadline = deadline
 
             async def write(events: Sequence[Event], choice: int) -> None:
@@ -196,7 +208,7 @@ class RunEndpoint:
                 if not has_begun:
                     # who has the beginning may take any time to hear the end
                     has_begun = True
-                    deadline.deadline = inf
+                    deadline.deadline = self._deadline_s
                 await reply.write(events, choice)
 
             last = await while_there(
@@ -210,6 +222,10 @@ class RunEndpoint:
             await reply.end()
         if deadline.cancelled_caught:
             raise RequestTimeout
+
+    def _in_time(self) -> anyio.CancelScope:
+        limit_s = anyio.current_time() + self._services.limits.request_timeout_s
+        return anyio.CancelScope(deadline=min(limit_s, self._deadline_s))
 
 
 def _late_headers(trail: Trail, show_routing: bool) -> dict[str, str]:

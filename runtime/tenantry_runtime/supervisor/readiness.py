@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -46,6 +47,24 @@ async def until_node_ready(node: Node) -> None:
     tls = node.tls if isinstance(node.address, TcpAddress) else None
     async with connect(str(node.address), edge="workerctl serve", tls=tls) as client:
         await client.ready()
+
+
+async def runs_workers(address: Address) -> bool:
+    """Say whether an edge that is ready runs workers."""
+    return await anyio.to_thread.run_sync(_runs_workers, address, abandon_on_cancel=True)
+
+
+def _runs_workers(address: Address) -> bool:
+    connection = http.client.HTTPConnection(
+        address.reachable_host, address.port, timeout=ANSWER_TIMEOUT_S
+    )
+    try:
+        connection.request("GET", "/ready")
+        return bool(json.loads(connection.getresponse().read()).get("workers"))
+    except (OSError, ValueError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _is_ready(address: Address) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.deployment import Deployment, Node, load_deployment
@@ -29,17 +30,20 @@ def serve(
     *,
     only: Sequence[str] = (),
     grant: str | None = None,
+    unsafe_no_sandbox: bool = False,
     modules: Modules | None = None,
 ) -> int:
     """Run parts of a deployment until a signal; return the exit code.
 
     Those named by `only`, or those that are at loopback addresses. `grant` is an account that is
-    made if need be, and whose token is left where clients on this machine look for it. Says on
-    standard output what it does, and on standard error why it cannot.
+    made if need be, and whose token is left where clients on this machine look for it. With
+    `unsafe_no_sandbox` workers run however little this machine can confine them. Says on standard output what it does, and on standard error why it cannot.
     """
     console = Console(out=sys.stdout, errors=sys.stderr)
     try:
         deployment = load_deployment(file)
+        if unsafe_no_sandbox:
+            deployment = without_sandbox(deployment)
         names = chosen_parts(deployment, only)
         if grant is not None and EDGE not in names:
             raise ConfigurationError("--grant is for where the edge runs, and it does not run here")
@@ -56,6 +60,22 @@ def serve(
     except KeyboardInterrupt:
         # before there was anything to end
         return 0
+
+
+def without_sandbox(deployment: Deployment) -> Deployment:
+    """Return a deployment whose workers run however little the machine confines them.
+
+    Raises `ConfigurationError` where there are no workers.
+    """
+    workers = deployment.edge.workers
+    if workers is None:
+        raise ConfigurationError(
+            f"--unsafe-no-sandbox is for workers, and {deployment.file} has no table [workers]"
+        )
+    edge = replace(
+        deployment.edge, workers=msgspec.structs.replace(workers, unsafe_no_sandbox=True)
+    )
+    return replace(deployment, edge=edge)
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ class Accounts:
         return await self.get(account)
 
     async def delete(self, account: str) -> None:
-        """End an account for good: its tokens are revoked, its secrets are gone, its usage is kept."""
+        """End an account for good: its tokens are revoked, secrets and workers gone, its usage kept."""
         tokens, secrets = schema.tokens, schema.secrets
         async with self._database.begin() as connection:
             await _get(connection, account, changes=True)
@@ -152,6 +152,9 @@ class Accounts:
                 .values(revoked_ms=now_ms)
             )
             await connection.execute(sa.delete(secrets).where(secrets.c.account_id == account))
+            await connection.execute(
+                sa.delete(schema.workers).where(schema.workers.c.account_id == account)
+            )
 
 
 async def require_account(connection: AsyncConnection, account: str) -> None:

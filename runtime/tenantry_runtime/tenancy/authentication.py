@@ -19,6 +19,7 @@ from tenantry_runtime.errors import (
 )
 
 from . import schema
+from .database import Database
 from .last_use import LastUse
 from .plan import Plan
 from .store import Store
@@ -35,8 +36,12 @@ class Principal:
 
     tenant: TenantId
     token_id: str
+    """Empty: one of the tenant's workers calls, without a token."""
     scopes: frozenset[str]
     plan: Plan = field(default_factory=Plan)
+    worker: str = ""
+    """That calls; empty: none."""
+    worker_version: str = ""
 
 
 class Authenticator:
@@ -85,6 +90,37 @@ class Authenticator:
         self.last_use.note(token_id, now_ms)
         return principal
 
+    async def principal_of(self, tenant: TenantId, *, worker: str, version: str) -> Principal:
+        """Return as whom a worker calls models: as its tenant, on the terms that hold now.
+
+        For whoever runs the worker and knows whose it is. Raises `AccountSuspended`, or `Forbidden`
+        for an account that is deleted.
+        """
+        return await account_principal(
+            self._database, tenant, worker=worker, worker_version=version
+        )
+
+
+async def account_principal(
+    database: Database, tenant: TenantId, *, worker: str, worker_version: str
+) -> Principal:
+    """Return the principal of what runs for an account without a token, as `principal_of` does."""
+    async with database.connect() as connection:
+        row = (await connection.execute(_TERMS, {"tenant": tenant})).one_or_none()
+    if row is None:
+        raise Forbidden
+    suspended_ms, terms, overrides = row
+    if suspended_ms is not None:
+        raise AccountSuspended
+    return Principal(
+        tenant=tenant,
+        token_id="",
+        scopes=frozenset((Scope.RUN,)),
+        plan=_plan(tenant, terms, overrides),
+        worker=worker,
+        worker_version=worker_version,
+    )
+
 
 async def _next_tick(started_s: float) -> None:
     num_ticks = math.floor((anyio.current_time() - started_s) / REFUSAL_TICK_S) + 1
@@ -123,6 +159,19 @@ def _valid() -> sa.Select[tuple[Any, ...]]:
 
 
 _VALID = _valid()
+
+
+# Any: as the columns have it
+def _terms() -> sa.Select[tuple[Any, ...]]:
+    accounts, plans = schema.accounts, schema.plans
+    return (
+        sa.select(accounts.c.suspended_ms, plans.c.terms, accounts.c.overrides)
+        .join(plans)
+        .where(accounts.c.id == sa.bindparam("tenant"), accounts.c.deleted_ms.is_(None))
+    )
+
+
+_TERMS = _terms()
 
 
 def _plan(tenant: str, terms: dict[str, object], overrides: dict[str, object]) -> Plan:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import sqlalchemy as sa
@@ -25,7 +25,7 @@ from tenantry_runtime.core import RequestId, TenantId, Usage
 from tenantry_runtime.errors import AccountSuspended, Forbidden, Unauthenticated
 
 from . import schema
-from .authentication import Principal
+from .authentication import Principal, account_principal
 from .batches import BatchResponse, done
 from .database import Database
 from .plan import Plan
@@ -50,6 +50,7 @@ class Claim:
     number: int
     account_id: TenantId
     token_id: str
+    """Empty: one of the tenant's workers submitted it."""
     model: str
     external_reference: str | None
     body: bytes
@@ -57,6 +58,9 @@ class Claim:
     """Counted from 1."""
     num_failures: int
     """Of earlier attempts."""
+    worker: str = ""
+    """That submitted it; empty: none."""
+    worker_version: str = ""
 
     @property
     def request_id(self) -> RequestId:
@@ -83,7 +87,10 @@ class BatchQueue:
         requests, batches = schema.batch_requests, schema.batches
         now_ms = self.database.now_ms()
         due = (
-            sa.select(requests, batches.c.token_id, batches.c.model)
+            sa.select(
+                requests,
+                *(batches.c[name] for name in ("token_id", "model", "worker", "worker_version")),
+            )
             .join(batches)
             .where(requests.c.account_id == account, requests.c.due_ms <= now_ms)
             .order_by(requests.c.due_ms, requests.c.batch_id, requests.c.number)
@@ -205,8 +212,17 @@ class BatchQueue:
         """Return whom a request is run for, on the terms that hold now.
 
         Raises `AccountSuspended`, `Forbidden` for an account that is deleted, or `Unauthenticated`
-        where the token was revoked since. One that has expired was good when it counted.
+        where the token was revoked since. One that has expired was good when it counted. What a
+        worker submitted is run for its tenant, also when the worker is gone.
         """
+        if not claim.token_id:
+            principal = await account_principal(
+                self.database,
+                claim.account_id,
+                worker=claim.worker,
+                worker_version=claim.worker_version,
+            )
+            return replace(principal, plan=_in_background(principal.plan))
         accounts, plans, tokens = schema.accounts, schema.plans, schema.tokens
         wanted = (
             sa.select(
@@ -279,4 +295,6 @@ def _claim(row: sa.RowMapping) -> Claim:
         body=row["body"],
         attempt=row["num_attempts"] + 1,
         num_failures=row["num_failures"],
+        worker=row["worker"],
+        worker_version=row["worker_version"],
     )

@@ -55,6 +55,7 @@ class Batch:
     id: str
     account_id: TenantId
     token_id: str
+    """Empty: one of the tenant's workers submitted it."""
     model: str
     created_ms: int
     started_ms: int | None
@@ -64,6 +65,9 @@ class Batch:
     num_bytes: int
     prompt_tokens: int
     completion_tokens: int
+    worker: str = ""
+    """That submitted it; empty: none."""
+    worker_version: str = ""
 
     @property
     def status(self) -> BatchStatus:
@@ -97,9 +101,16 @@ class Batches:
         self._database = database
 
     async def submit(
-        self, account: str, token_id: str, model: str, requests: Sequence[BatchRequest]
+        self,
+        account: str,
+        token_id: str,
+        model: str,
+        requests: Sequence[BatchRequest],
+        *,
+        worker: str = "",
+        worker_version: str = "",
     ) -> str:
-        """Queue requests of a tenant and return the batch's id.
+        """Queue requests of a tenant, or of its worker, and return the batch's id.
 
         They are safe from then on. Raises `RateExceeded` where too many wait.
         """
@@ -120,6 +131,8 @@ class Batches:
                 "num_bytes": num_bytes,
                 "prompt_tokens": 0,
                 "completion_tokens": 0,
+                "worker": worker,
+                "worker_version": worker_version,
             }
             await connection.execute(sa.insert(batches).values(batch))
             rows = [

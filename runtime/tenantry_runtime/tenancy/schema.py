@@ -156,7 +156,9 @@ batches = sa.Table(
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("account_id", sa.ForeignKey("accounts.id"), nullable=False),
-    sa.Column("token_id", sa.String(64), nullable=False, doc="that it was submitted with"),
+    sa.Column(
+        "token_id", sa.String(64), nullable=False, doc="that it was submitted with; empty: none"
+    ),
     sa.Column("model", sa.String(128), nullable=False, doc="canonical id"),
     sa.Column("created_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
     sa.Column("started_ms", sa.BigInteger, nullable=True, doc="null: nothing of it has run"),
@@ -166,6 +168,10 @@ batches = sa.Table(
     sa.Column("num_bytes", sa.BigInteger, nullable=False, doc="of its requests"),
     sa.Column("prompt_tokens", sa.BigInteger, nullable=False, doc="of all answers"),
     sa.Column("completion_tokens", sa.BigInteger, nullable=False, doc="of all answers"),
+    sa.Column("worker", sa.String(128), nullable=False, server_default="", doc="empty: none"),
+    sa.Column(
+        "worker_version", sa.String(64), nullable=False, server_default="", doc="empty: none"
+    ),
     sa.Index("ix_batches_account_id_ended_ms", "account_id", "ended_ms"),
 )
 
@@ -185,3 +191,126 @@ batch_requests = sa.Table(
     sa.Index("ix_batch_requests_account_id_due_ms", "account_id", "due_ms"),
 )
 """Requests that wait for spare capacity, and what came of them (`tenancy.batches`)."""
+
+workers = sa.Table(
+    "workers",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True, doc="never used again, unlike its name"),
+    sa.Column("account_id", sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column("name", sa.String(64), nullable=False),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
+    sa.Column("modified_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
+    sa.Column("num_versions", sa.Integer, nullable=False, doc="that there ever were"),
+    sa.Column("num_deployments", sa.Integer, nullable=False, doc="that there ever were"),
+    sa.Column("has_url", sa.Boolean, nullable=False, doc="answers at its own name"),
+    sa.Column("has_preview_urls", sa.Boolean, nullable=False),
+    sa.Column("settings", sa.JSON, nullable=False, doc="`tenancy.workers.records.Settings`"),
+    sa.UniqueConstraint("account_id", "name"),
+)
+
+worker_blobs = sa.Table(
+    "worker_blobs",
+    metadata,
+    sa.Column("digest", sa.String(64), primary_key=True, doc="SHA-256, hexadecimal"),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+    sa.Column("put_ms", sa.BigInteger, nullable=False, doc=f"{UNIX_MS}, the last time"),
+)
+"""Files of bundles; a file that many versions have is here once."""
+
+worker_versions = sa.Table(
+    "worker_versions",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("worker_id", sa.ForeignKey("workers.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False, doc="1 for a worker's first"),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
+    sa.Column("spec", sa.JSON, nullable=False, doc="`workers.spec.WorkerVersion`, without files"),
+    sa.Column("notes", sa.JSON, nullable=False, doc="`tenancy.workers.records.Notes`"),
+    sa.Column("num_bytes", sa.BigInteger, nullable=False, doc="of its files"),
+    sa.Column("startup_ms", sa.Float, nullable=True, doc="null: not imported yet, nobody sees it"),
+    sa.UniqueConstraint("worker_id", "number"),
+)
+
+worker_files = sa.Table(
+    "worker_files",
+    metadata,
+    sa.Column(
+        "version_id", sa.ForeignKey("worker_versions.id", ondelete="CASCADE"), primary_key=True
+    ),
+    sa.Column("path", sa.String(512), primary_key=True),
+    sa.Column("digest", sa.ForeignKey("worker_blobs.digest"), nullable=False, index=True),
+    sa.Column("num_bytes", sa.BigInteger, nullable=False),
+    sa.Column("content_type", sa.String(64), nullable=False),
+)
+
+worker_deployments = sa.Table(
+    "worker_deployments",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("worker_id", sa.ForeignKey("workers.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False, doc="the highest is in force"),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
+    sa.Column("shares", sa.JSON, nullable=False, doc="list of (version id, percentage)"),
+    sa.Column("notes", sa.JSON, nullable=False, doc="`tenancy.workers.records.Notes`"),
+    sa.UniqueConstraint("worker_id", "number"),
+)
+
+worker_secrets = sa.Table(
+    "worker_secrets",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("worker_id", sa.ForeignKey("workers.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("account_id", sa.String(64), nullable=False),
+    sa.Column("name", sa.String(128), nullable=False),
+    sa.Column("key_id", sa.String(64), nullable=False, doc="of the key that encrypted it"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False, doc="`tenancy.secrets`"),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
+    sa.Index("ix_worker_secrets_worker_id", "worker_id"),
+    sa.Index("ix_worker_secrets_key_id", "key_id"),
+)
+"""Values, never changed: a new one is a new row, and versions name the one that they have."""
+
+worker_version_secrets = sa.Table(
+    "worker_version_secrets",
+    metadata,
+    sa.Column(
+        "version_id", sa.ForeignKey("worker_versions.id", ondelete="CASCADE"), primary_key=True
+    ),
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column(
+        "secret_id",
+        sa.ForeignKey("worker_secrets.id", ondelete="CASCADE"),
+        nullable=False,
+        index=True,
+    ),
+)
+
+worker_routes = sa.Table(
+    "worker_routes",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("account_id", sa.String(64), nullable=False),
+    sa.Column("worker_id", sa.ForeignKey("workers.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("pattern", sa.String(512), nullable=False, unique=True, doc="of host and path"),
+    sa.Column("host", sa.String(256), nullable=False, doc="of the pattern", index=True),
+    sa.Index("ix_worker_routes_worker_id", "worker_id"),
+)
+"""A pattern is one worker's, of all tenants."""
+
+worker_schedules = sa.Table(
+    "worker_schedules",
+    metadata,
+    sa.Column("worker_id", sa.ForeignKey("workers.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("cron", sa.String(128), primary_key=True),
+    sa.Column("created_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
+)
+
+worker_cron_claims = sa.Table(
+    "worker_cron_claims",
+    metadata,
+    sa.Column("account_id", sa.ForeignKey("accounts.id"), primary_key=True),
+    sa.Column("worker", sa.String(64), primary_key=True),
+    sa.Column("cron", sa.String(128), primary_key=True),
+    sa.Column("due_ms", sa.BigInteger, nullable=False, doc=f"{UNIX_MS}, of the latest claimed"),
+)
+"""Which time of a cron trigger an edge has last taken on, so that no other does (`workers.cron.claims`)."""

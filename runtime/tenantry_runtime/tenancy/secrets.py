@@ -9,9 +9,9 @@
 | as many as the secret has | ciphertext |
 | 16 | tag |
 
-The associated data is the version, then account, name and key id, each behind its length (uint32,
-little-endian): a row that is moved to another tenant or name, or said to be of another key, does
-not open. What the store's reader still learns of a secret is its length and when it was put; who can
+The associated data is the version, then account, name and key id, and of a worker's secret the
+worker's id, each behind its length (uint32, little-endian): a row that is moved to another tenant,
+worker or name, or said to be of another key, does not open. What the store's reader still learns of a secret is its length and when it was put; who can
 write to the store can put back an older value of the same secret.
 
 Random nonces are safe for 2**32 encryptions under one key; `rotate` starts the count anew.
@@ -23,7 +23,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from cryptography.exceptions import InvalidTag
@@ -101,6 +101,32 @@ class Rotation:
     """Of keys that nothing is encrypted with any more."""
 
 
+class Place(NamedTuple):
+    """Where a secret is kept: nowhere else does it open."""
+
+    account: str
+    name: str
+    worker: str = ""
+    """Id; empty for a secret of the account's own."""
+
+
+class _Shelf(NamedTuple):
+    """A table of secrets."""
+
+    table: sa.Table
+    # Any: texts
+    key: tuple[sa.Column[Any], ...]
+
+    def place(self, row: sa.RowMapping) -> Place:
+        return Place(row["account_id"], row["name"], row.get("worker_id", ""))
+
+
+_SHELVES = (
+    _Shelf(_secrets, (_secrets.c.account_id, _secrets.c.name)),
+    _Shelf(schema.worker_secrets, (schema.worker_secrets.c.id,)),
+)
+
+
 class Secrets:
     """The secrets of all tenants in one store. Keys are read when they are needed, and not kept."""
 
@@ -115,11 +141,10 @@ class Secrets:
         `NoSuchRecord` for the account, and `SecretKeyMissing` where the store has secrets under keys
         that are not here: then this machine's keys are not the store's.
         """
-        plain = _checked(name, value)
+        plain = checked(name, value)
         async with self._database.begin() as connection:
-            await self._lock(connection, alone=False)
             await self._check_room(connection, account, name)
-            key = await self._writer(connection)
+            key = await self.writer(connection)
             row = {
                 "key_id": key.id,
                 "sealed": seal(key, account, name, plain),
@@ -140,8 +165,8 @@ class Secrets:
             row = (await connection.execute(wanted)).one_or_none()
         if row is None:
             raise NoSuchRecord("secret", name)
-        ring = self._keys.load()
-        return Plaintext(self._opened(ring, account, name, row.key_id, row.sealed).decode())
+        place = Place(account, name)
+        return Plaintext(self.opened(self._keys.load(), place, row.key_id, row.sealed).decode())
 
     async def list(self, account: TenantId) -> list[SecretListing]:
         """Return names and dates of an account's secrets, by name."""
@@ -176,11 +201,12 @@ class Secrets:
         ring = self._keys.load_or_make()
         target = ring.keys[0]
         num_encrypted, left = 0, list[Damaged]()
-        after: tuple[str, str] | None = ("", "")
-        while after is not None:
-            num_done, damaged, after = await self._rotate_batch(ring, target, after)
-            num_encrypted += num_done
-            left += damaged
+        for shelf in _SHELVES:
+            after: tuple[str, ...] | None = ("",) * len(shelf.key)
+            while after is not None:
+                num_done, damaged, after = await self._rotate_batch(shelf, ring, target, after)
+                num_encrypted += num_done
+                left += damaged
         async with self._database.begin() as connection:
             # who put with an older key has finished, who comes next reads the newer one
             await self._lock(connection, alone=True)
@@ -194,53 +220,60 @@ class Secrets:
         )
 
     async def _rotate_batch(
-        self, ring: KeyRing, target: Key, after: tuple[str, str]
-    ) -> tuple[int, Sequence[Damaged], tuple[str, str] | None]:
-        place = sa.tuple_(_secrets.c.account_id, _secrets.c.name)
+        self, shelf: _Shelf, ring: KeyRing, target: Key, after: tuple[str, ...]
+    ) -> tuple[int, Sequence[Damaged], tuple[str, ...] | None]:
+        table = shelf.table
         wanted = (
-            sa.select(_secrets)
-            .where(_secrets.c.key_id != target.id, place > after)
-            .order_by(_secrets.c.account_id, _secrets.c.name)
+            sa.select(table)
+            .where(table.c.key_id != target.id, sa.tuple_(*shelf.key) > after)
+            .order_by(*shelf.key)
             .limit(BATCH)
         )
         num_done, damaged = 0, list[Damaged]()
         async with self._database.begin() as connection:
-            rows = (await connection.execute(wanted)).all()
+            rows = (await connection.execute(wanted)).mappings().all()
             for row in rows:
+                place = shelf.place(row)
                 try:
-                    plain = self._opened(ring, row.account_id, row.name, row.key_id, row.sealed)
+                    plain = self.opened(ring, place, row["key_id"], row["sealed"])
                 except (SecretDamaged, SecretKeyMissing) as error:
-                    damaged.append(Damaged(row.account_id, row.name, str(error)))
+                    damaged.append(Damaged(place.account, place.name, str(error)))
                     continue
-                sealed = seal(target, row.account_id, row.name, plain)
+                sealed = seal(target, place.account, place.name, plain, worker=place.worker)
                 # what somebody has put meanwhile is newer than what was read here
+                here = [column == row[column.name] for column in shelf.key]
                 done = await connection.execute(
-                    sa.update(_secrets)
-                    .where(_at(row.account_id, row.name), _secrets.c.sealed == row.sealed)
+                    sa.update(table)
+                    .where(*here, table.c.sealed == row["sealed"])
                     .values(key_id=target.id, sealed=sealed)
                 )
                 num_done += done.rowcount
         last = rows[-1] if rows else None
-        return num_done, damaged, last and (last.account_id, last.name)
+        place_of_last = None if last is None else tuple(last[column.name] for column in shelf.key)
+        return num_done, damaged, place_of_last
 
-    async def _writer(self, connection: AsyncConnection) -> Key:
-        """Return the key to encrypt with; raise `SecretKeyMissing` if it would not be the store's."""
-        unknown = sa.select(_secrets.c.account_id, _secrets.c.name, _secrets.c.key_id)
+    async def writer(self, connection: AsyncConnection) -> Key:
+        """Return the key to encrypt with until a transaction ends.
+
+        Raises `SecretKeyMissing` if it would not be the store's.
+        """
+        await self._lock(connection, alone=False)
         ring = self._keys.load()
         known = [] if ring is None else [key.id for key in ring.all]
-        stranger = (
-            await connection.execute(unknown.where(_secrets.c.key_id.not_in(known)).limit(1))
-        ).one_or_none()
-        if stranger is not None:
-            raise SecretKeyMissing(
-                stranger.account_id, stranger.name, stranger.key_id, self._keys.name
-            )
+        for shelf in _SHELVES:
+            unknown = sa.select(shelf.table).where(shelf.table.c.key_id.not_in(known)).limit(1)
+            stranger = (await connection.execute(unknown)).mappings().one_or_none()
+            if stranger is not None:
+                place, key_id = shelf.place(stranger), stranger["key_id"]
+                raise SecretKeyMissing(place.account, place.name, key_id, self._keys.name)
         ring = ring or self._keys.load_or_make()
-        if ring.following is not None:
-            is_used = sa.select(sa.exists().where(_secrets.c.key_id == ring.following.id))
-            if (await connection.execute(is_used)).scalar_one():
-                return ring.following
+        if ring.following is not None and ring.following.id in await _used_keys(connection):
+            return ring.following
         return ring.keys[0]
+
+    def keys(self) -> KeyRing | None:
+        """Return the keys as they are now, for `opened`."""
+        return self._keys.load()
 
     async def _check_room(self, connection: AsyncConnection, account: str, name: str) -> None:
         await require_account(connection, account)
@@ -250,13 +283,12 @@ class Secrets:
         if (await connection.execute(others)).scalar_one() >= MAX_SECRETS:
             raise InvalidInput("name", f"the account has {MAX_SECRETS} secrets; delete one first")
 
-    def _opened(
-        self, ring: KeyRing | None, account: str, name: str, key_id: str, sealed: bytes
-    ) -> bytes:
+    def opened(self, ring: KeyRing | None, place: Place, key_id: str, sealed: bytes) -> bytes:
+        """Decrypt a secret; raise `SecretKeyMissing` or `SecretDamaged`."""
         key = None if ring is None else ring.find(key_id)
         if key is None:
-            raise SecretKeyMissing(account, name, key_id, self._keys.name)
-        return unseal(key, account, name, sealed)
+            raise SecretKeyMissing(place.account, place.name, key_id, self._keys.name)
+        return unseal(key, place.account, place.name, sealed, worker=place.worker)
 
     async def _lock(self, connection: AsyncConnection, *, alone: bool) -> None:
         # SQLite has one writer at a time anyway
@@ -265,30 +297,32 @@ class Secrets:
             await connection.execute(sa.select(lock(_LOCK)))
 
 
-def seal(key: Key, account: str, name: str, plain: bytes) -> bytes:
-    """Encrypt a secret for one place in the store."""
+def seal(key: Key, account: str, name: str, plain: bytes, *, worker: str = "") -> bytes:
+    """Encrypt a secret for one place in the store; `worker` is an id, empty for the account's own."""
     nonce = os.urandom(NONCE_BYTES)
-    bound = _bound(account, name, key.id)
+    bound = _bound(account, name, key.id, worker)
     return bytes([VERSION]) + nonce + AESGCM(key.material).encrypt(nonce, plain, bound)
 
 
-def unseal(key: Key, account: str, name: str, sealed: bytes) -> bytes:
+def unseal(key: Key, account: str, name: str, sealed: bytes, *, worker: str = "") -> bytes:
     """Decrypt what was sealed for this place; raise `SecretDamaged` for anything else."""
     if len(sealed) < 1 + NONCE_BYTES + TAG_BYTES or sealed[0] != VERSION:
         raise SecretDamaged(account, name, key.id)
     nonce, encrypted = sealed[1 : 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :]
     try:
-        return AESGCM(key.material).decrypt(nonce, encrypted, _bound(account, name, key.id))
+        bound = _bound(account, name, key.id, worker)
+        return AESGCM(key.material).decrypt(nonce, encrypted, bound)
     except InvalidTag as error:
         raise SecretDamaged(account, name, key.id) from error
 
 
-def _bound(account: str, name: str, key_id: str) -> bytes:
-    parts = [part.encode() for part in (account, name, key_id)]
+def _bound(account: str, name: str, key_id: str, worker: str) -> bytes:
+    parts = [part.encode() for part in (account, name, key_id, *filter(None, [worker]))]
     return bytes([VERSION]) + b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
 
-def _checked(name: str, value: Plaintext) -> bytes:
+def checked(name: str, value: Plaintext) -> bytes:
+    """Return the bytes of a secret; raise `InvalidInput` for a name or a value that none may have."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             "name",
@@ -309,4 +343,5 @@ def _at(account: str, name: str) -> sa.ColumnElement[bool]:
 
 
 async def _used_keys(connection: AsyncConnection) -> set[str]:
-    return set(await connection.scalars(sa.select(_secrets.c.key_id).distinct()))
+    used = sa.union(*(sa.select(shelf.table.c.key_id) for shelf in _SHELVES))
+    return set(await connection.scalars(used))

@@ -15,6 +15,7 @@ from .accounts import Account, Accounts
 from .batches import Batches
 from .database import Database, open_database
 from .incidents import IncidentStore
+from .kv import KeyValues
 from .plans import Plans
 from .tokens import NewToken, Scope, Tokens
 
@@ -29,6 +30,7 @@ class Store:
         self.tokens = Tokens(database)
         self.incidents = IncidentStore(database)
         self.batches = Batches(database)
+        self.kv = KeyValues(database)
 
     async def check(self) -> None:
         """Raise `StoreUnavailable` unless the store answers, with its tables."""

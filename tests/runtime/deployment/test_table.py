@@ -19,6 +19,7 @@ from tenantry_runtime.deployment.file import (
     PoolPart,
     StorePart,
 )
+from tenantry_runtime.edge.workers_config import WorkersConfig
 from tenantry_runtime.engine.config import DEFAULT_CACHE_BYTES, NodeConfig
 from tenantry_runtime.pool.tls import TlsFiles
 
@@ -29,6 +30,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "edge.": EdgePart,
     "nodes.": NodePart,
     "pools.": PoolPart,
+    "workers.": WorkersConfig,
     "tls.": TlsFiles,
 }
 
@@ -42,7 +44,7 @@ def fields() -> Iterator[tuple[str, Any]]:
 
 
 def test_every_key_is_there_and_no_other() -> None:
-    headings = {"store", "catalog", "edge", "nodes", "pools", "tls"}
+    headings = {"store", "catalog", "edge", "nodes", "pools", "workers", "tls"}
     assert set(ROWS) - {"key"} == {name for name, _ in fields()} | headings
 
 

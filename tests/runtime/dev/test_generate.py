@@ -13,6 +13,7 @@ from tenantry_runtime.catalog import load_catalog
 from tenantry_runtime.deployment import Deployment, load_deployment, to_toml
 from tenantry_runtime.deployment.configurations import edge_config, node_config
 from tenantry_runtime.dev.generate import COMMENT, one_machine
+from tenantry_runtime.edge.workers_config import WorkersConfig
 from tenantry_runtime.engine.config import NodeConfig
 from tenantry_runtime.supervisor.address import Address
 from tenantry_runtime.supervisor.state import claim
@@ -28,6 +29,7 @@ def generated(
     has_pools: bool = False,
     catalog: Path | None = None,
     store: str | None = None,
+    workers: WorkersConfig | None = None,
 ) -> Deployment:
     with claim(folder / "state") as state:
         file = one_machine(
@@ -38,6 +40,7 @@ def generated(
             store=store,
             cache=cache,
             has_pools=has_pools,
+            workers=workers,
             socket=state.socket,
         )
         path = state.run / "deployment.toml"
@@ -110,3 +113,9 @@ def test_a_long_state_directory_has_its_sockets_elsewhere(tmp_path: Path) -> Non
     folder = tmp_path / ("x" * 100)
     for node in generated(folder, has_pools=True).nodes:
         assert len(str(node.address).encode()) < 107
+
+
+def test_workers_run_as_the_command_line_says(tmp_path: Path) -> None:
+    workers = WorkersConfig(is_optional=True, unsafe_no_sandbox=True, test_scheduled=True)
+    deployment = generated(tmp_path, workers=workers)
+    assert edge_config(deployment, tmp_path / "catalog.json").workers == workers

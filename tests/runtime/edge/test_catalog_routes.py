@@ -36,7 +36,7 @@ async def test_a_schema_is_of_the_form_that_the_model_answers_in(state: State) -
     async with an_edge(state, FakeTokenSource(), offers=[an_offer(OLDER)]) as edge:
         schema = (await edge.get(f"{AI}/models/schema", model=GLM.id)).json()["result"]
 
-    assert schema["output"]["$ref"].endswith("/ResponseResult")
+    assert schema["output"]["$ref"].endswith("/FlatResult")
 
 
 @pytest.mark.asyncio

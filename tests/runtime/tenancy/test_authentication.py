@@ -270,3 +270,23 @@ async def test_access_is_not_made_around_a_suspension_or_a_deletion(store: Store
     await store.accounts.delete(ALICE)
     with pytest.raises(RecordExists, match="deleted"):
         await ensure_access(store, ALICE, known=known, token_name="machine")
+
+
+@pytest.mark.asyncio
+async def test_a_worker_calls_as_its_tenant_on_the_terms_that_hold(store: Store) -> None:
+    await store.accounts.change(ALICE, changes={("quota", "requests_per_minute"): 7})
+    authenticator = Authenticator(store)
+
+    principal = await authenticator.principal_of(ALICE, worker="w", version="v")
+
+    assert (principal.tenant, principal.token_id) == (ALICE, "")
+    assert (principal.worker, principal.worker_version) == ("w", "v")
+    assert principal.scopes == {"run"}
+    assert principal.plan.quota.requests_per_minute == 7
+
+    await store.accounts.suspend(ALICE)
+    with pytest.raises(AccountSuspended):
+        await authenticator.principal_of(ALICE, worker="w", version="v")
+    await store.accounts.delete(BOB)
+    with pytest.raises(Forbidden):
+        await authenticator.principal_of(BOB, worker="w", version="v")

@@ -305,3 +305,31 @@ async def test_an_attempt_after_one_that_was_billed_is_known(store: Store, clock
     assert not await alive.is_billed(again)
     await record_usage(store.database, [a_record(lost.request_id, tenant=ALICE)])
     assert await alive.is_billed(again)
+
+
+@pytest.mark.asyncio
+async def test_what_a_worker_submits_runs_for_its_tenant_without_a_token(store: Store) -> None:
+    await store.create_account(ALICE)
+    await store.accounts.change(ALICE, changes={("quota", "concurrent_requests"): 1})
+    batch_id = await store.batches.submit(
+        ALICE, "", MODEL, [BatchRequest(body=b"{}")], worker="w", worker_version="v"
+    )
+    queue = BatchQueue(store.database)
+    [claim] = await queue.claim(ALICE, 1)
+
+    principal = await queue.principal(claim)
+
+    assert (principal.tenant, principal.token_id) == (ALICE, "")
+    assert (principal.worker, principal.worker_version) == ("w", "v")
+    # as for all batches
+    assert principal.plan.quota.concurrent_requests is None
+    batch = await store.batches.find(batch_id)
+    assert batch is not None
+    assert (batch.worker, batch.worker_version) == ("w", "v")
+
+    await store.accounts.suspend(ALICE)
+    with pytest.raises(AccountSuspended):
+        await queue.principal(claim)
+    await store.accounts.delete(ALICE)
+    with pytest.raises(Forbidden):
+        await queue.principal(claim)

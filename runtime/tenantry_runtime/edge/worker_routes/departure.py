@@ -1,0 +1,75 @@
+"""Noticing, for next to nothing, that a client has gone away."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from starlette.types import Message, Receive
+
+
+class Departure:
+    """Cancels a scope, at most once, when the client leaves before `over` is called.
+
+    To be armed when the request's body has come to its end, or nobody wants more of it.
+    """
+
+    def __init__(self, receive: Receive, tasks: TaskGroup) -> None:
+        self.is_known = False
+        """Whether the client has left."""
+        self.cancels: anyio.CancelScope | None = None
+        self._receive = receive
+        self._tasks = tasks
+        self._is_armed = False
+        self._is_over = False
+        self._waiting: anyio.CancelScope | None = None
+
+    def arm(self) -> None:
+        """Wait for what the client does next; what comes of a body is thrown away."""
+        if not self._is_armed and not self._is_over:
+            self._is_armed = True
+            self._wait()
+
+    def over(self) -> None:
+        """Care no longer: the response is whole, or nobody is left to send it to."""
+        self._is_over = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def happened(self) -> None:
+        """Hear that the client has left."""
+        if not self._is_over and not self.is_known:
+            self.is_known = True
+            if self.cancels is not None:
+                self.cancels.cancel()
+
+    def _wait(self) -> None:
+        coming = self._receive()
+        if asyncio.isfuture(coming):
+            # granian's is one; a task that waits would cost as much as the rest of the edge's work
+            coming.add_done_callback(self._came)
+        else:
+            self._waiting = anyio.CancelScope()
+            self._tasks.start_soon(self._until_gone, coming, self._waiting)
+
+    # Any: the future is granian's own
+    def _came(self, coming: Any) -> None:
+        if self._is_over or coming.cancelled():
+            return
+        if coming.exception() is not None or _is_gone(coming.result()):
+            self.happened()
+        else:
+            self._wait()
+
+    async def _until_gone(self, coming: Any, scope: anyio.CancelScope) -> None:
+        with scope:
+            message: Message = await coming
+            while not _is_gone(message):
+                message = await self._receive()
+            self.happened()
+
+
+def _is_gone(message: Message) -> bool:
+    return bool(message["type"] == "http.disconnect")

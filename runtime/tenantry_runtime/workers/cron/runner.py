@@ -1,0 +1,196 @@
+"""Runs what is due, minute by minute, sharing the work with all other edges of the store.
+
+A trigger's time is claimed in the store by one edge, right before it runs there, and so runs at most once.
+What an edge was too busy or too slow to begin within `MAX_LATE_S`, or what fell due while no edge ran, is
+left out. A time that several minutes of standing still have passed is looked at up to `MAX_MISSED` minutes
+back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from tenantry_runtime.core import TenantId
+from tenantry_runtime.errors import InvalidInput, StoreUnavailable, TenantryError
+from tenantry_runtime.workers.interface import Engine, Invocation, WorkerFailed
+from tenantry_runtime.workers.spec import WorkerVersion
+
+from .expression import CronExpression, parse_cron
+
+MAX_MISSED = 5
+MAX_LATE_S = 300.0
+NUM_RUNNING = 32
+"""Triggers that one edge runs at one time; more wait, and other edges may take them."""
+MAX_WAITING = 10_000
+FORGET_S = 86_400.0
+FORGET_EVERY_MINUTES = 60
+
+_log = logging.getLogger(__name__)
+
+
+class Schedule(Protocol):
+    """A cron trigger of a worker that can run."""
+
+    @property
+    def account(self) -> TenantId: ...
+
+    @property
+    def worker(self) -> str: ...
+
+    @property
+    def cron(self) -> str: ...
+
+
+class Schedules(Protocol):
+    """Knows all triggers: `tenancy.workers.WorkerStore`."""
+
+    async def schedules(self) -> Sequence[Schedule]:
+        """Return them; raises `StoreUnavailable`."""
+        ...
+
+
+class Claims(Protocol):
+    """Says who runs what: `StoredClaims`."""
+
+    async def claim(self, account: TenantId, worker: str, cron: str, due_ms: int) -> bool: ...
+
+    async def forget(self, older_than_ms: int) -> None: ...
+
+
+Resolve = Callable[[TenantId, str], Awaitable[WorkerVersion | None]]
+"""From account and worker to the version that serves now."""
+
+
+class Clock(Protocol):
+    """Unix time, and waiting for it."""
+
+    def now(self) -> float: ...
+
+    async def sleep_until(self, unix_s: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's."""
+
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep_until(self, unix_s: float) -> None:
+        await anyio.sleep(max(0.0, unix_s - time.time()))
+
+
+class Due(NamedTuple):
+    """A trigger, and the time at which it was to run."""
+
+    account: TenantId
+    worker: str
+    cron: str
+    due_ms: int
+
+
+class CronRunner:
+    """One edge's part in running triggers."""
+
+    def __init__(
+        self,
+        *,
+        schedules: Schedules,
+        claims: Claims,
+        engine: Engine,
+        resolve: Resolve,
+        clock: Clock | None = None,
+    ) -> None:
+        self._schedules = schedules
+        self._claims = claims
+        self._engine = engine
+        self._resolve = resolve
+        self._clock = clock or SystemClock()
+        self._is_closing = False
+
+    def close(self) -> None:
+        """Take on nothing more; what runs goes on as long as `run` does."""
+        self._is_closing = True
+
+    async def run(self) -> None:
+        """Run what falls due from this minute on, until canceled."""
+        waiting, taken = anyio.create_memory_object_stream[Due](MAX_WAITING)
+        async with anyio.create_task_group() as tasks, waiting, taken:
+            for _ in range(NUM_RUNNING):
+                tasks.start_soon(self._work, taken)
+            next_minute = int(self._clock.now() // 60)
+            while True:
+                await self._clock.sleep_until(next_minute * 60)
+                now_minute = max(next_minute, int(self._clock.now() // 60))
+                first = max(next_minute, now_minute - MAX_MISSED + 1)
+                if first > next_minute:
+                    _log.warning("%d minutes' cron triggers are left out", first - next_minute)
+                await self._put(range(first, now_minute + 1), waiting)
+                next_minute = now_minute + 1
+
+    async def _put(self, minutes: range, waiting: MemoryObjectSendStream[Due]) -> None:
+        try:
+            if minutes[-1] % FORGET_EVERY_MINUTES == 0:
+                await self._claims.forget(int((self._clock.now() - FORGET_S) * 1000))
+            schedules = await self._schedules.schedules()
+        except StoreUnavailable as error:
+            _log.warning("cron triggers of %d minutes do not run: %s", len(minutes), error)
+            return
+        for minute in minutes:
+            for schedule in schedules:
+                expression = _parsed(schedule.cron)
+                if expression is None or not expression.is_due(minute):
+                    continue
+                due = Due(schedule.account, schedule.worker, schedule.cron, minute * 60_000)
+                try:
+                    waiting.send_nowait(due)
+                except anyio.WouldBlock:
+                    _log.error("more than %d cron triggers wait; left out: %s", MAX_WAITING, due)
+
+    async def _work(self, taken: MemoryObjectReceiveStream[Due]) -> None:
+        async for due in taken:
+            if self._is_closing:
+                continue
+            late_s = self._clock.now() - due.due_ms / 1000
+            if late_s > MAX_LATE_S:
+                _log.warning("left out, as it is %.0f s late: %s", late_s, due)
+                continue
+            try:
+                await self._run_one(due)
+            except TenantryError as error:
+                # the store is away, or the account was suspended meanwhile
+                _log.warning("%s does not run: %s", due, error)
+            except WorkerFailed as failed:
+                # its owner has it in the worker's own log
+                _log.info("%s ended with %s", due, failed.outcome)
+            except Exception:
+                # the outermost place: one trigger's fault ends no others
+                _log.exception("%s failed", due)
+
+    async def _run_one(self, due: Due) -> None:
+        version = await self._resolve(due.account, due.worker)
+        if version is None or not await self._claims.claim(*due):
+            return
+        await self._engine.scheduled(version, due.cron, due.due_ms, a_trigger())
+
+
+def a_trigger() -> Invocation:
+    """Return the invocation that a trigger begins: a trace of its own."""
+    id = uuid.uuid4()
+    return Invocation(id=str(id), traceparent=f"00-{id.hex}-{id.hex[16:]}-01")
+
+
+@lru_cache(maxsize=4096)
+def _parsed(cron: str) -> CronExpression | None:
+    try:
+        return parse_cron(cron)
+    except InvalidInput as error:
+        _log.error("a cron trigger in the store is not run: %s", error)
+        return None

@@ -1,0 +1,100 @@
+"""What a project says of the interpreter and of what it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from support.control_plane import ACME, HELLO, ControlPlane
+from tenantry_runtime.core import TenantId
+from tenantry_runtime.workers.spec import LockedPackage
+
+PYTHON = "text/x-python"
+ENTRY = (HELLO, PYTHON)
+
+
+@pytest.mark.asyncio
+async def test_a_project_that_the_interpreter_fails_is_refused(plane: ControlPlane) -> None:
+    project = '[project]\nname = "a"\nrequires-python = ">=3.99"\n'
+
+    put = await plane.upload(modules={"entry.py": ENTRY, "pyproject.toml": (project, "text/plain")})
+
+    assert put.code == 10021
+    assert ">=3.99" in put.message and "pyproject.toml" in put.message
+
+
+@pytest.mark.asyncio
+async def test_a_vendored_package_that_the_interpreter_fails_is_refused(
+    plane: ControlPlane,
+) -> None:
+    path = "python_modules/a-1.dist-info/METADATA"
+    content = "Metadata-Version: 2.1\nName: a\nRequires-Python: <3.0\n"
+
+    put = await plane.upload(modules={"entry.py": ENTRY, path: (content, "text/plain")})
+
+    assert put.code == 10021
+    assert "<3.0" in put.message and path in put.message
+
+
+@pytest.mark.asyncio
+async def test_dependencies_are_refused_where_nothing_resolves_them(plane: ControlPlane) -> None:
+    files = {"entry.py": ENTRY, "fastapi": ("", "text/x-python-requirement")}
+
+    put = await plane.upload(modules=files)
+
+    assert put.code == 10021
+    assert "fastapi" in put.message and "python_modules/" in put.message
+
+
+class Resolving:
+    """Says what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+
+    async def resolve(
+        self, tenant: TenantId, asked: Sequence[str], requires_python: str = ""
+    ) -> Resolved:
+        self.asked.append(tuple(asked))
+        return Resolved()
+
+
+@dataclass(frozen=True)
+class Resolved:
+    digest: str = "d" * 64
+    lock: tuple[LockedPackage, ...] = (LockedPackage(name="a", version="1", sha256="0" * 64),)
+
+
+@pytest.mark.asyncio
+async def test_dependencies_and_isolation_stay_when_a_secret_changes(plane: ControlPlane) -> None:
+    resolving = Resolving()
+    plane.resolve_with(resolving)
+    extensions = {"dependencies": ["a>=1"], "isolation": "request", "requires_python": ">=3.11"}
+    put = await plane.upload(tenantry=extensions)
+    assert put.status == 200
+
+    secret = {"name": "KEY", "text": "1", "type": "secret_text"}
+    assert (await plane.ask("PUT", "secrets", json=secret)).status == 201
+    put_secret = await plane.workers.resolve(ACME, "hello", 0.0)
+    # as `versions secret put` does: the files come once more
+    await plane.upload("versions", keep_assets=True)
+    uploaded_again = await plane.workers.versions.newest(ACME, "hello")
+
+    assert resolving.asked == [("a>=1",)]
+    for version in (put_secret, uploaded_again.version):
+        assert (version.dependencies, version.lock) == ("d" * 64, Resolved().lock)
+        assert version.isolation == "request"
+
+
+@pytest.mark.asyncio
+async def test_what_is_vendored_is_not_resolved(plane: ControlPlane) -> None:
+    resolving = Resolving()
+    plane.resolve_with(resolving)
+    files = {"entry.py": ENTRY, "python_modules/a/__init__.py": ("", PYTHON)}
+
+    put = await plane.upload(modules=files, tenantry={"dependencies": ["a"]})
+
+    assert (put.status, resolving.asked) == (200, [])
+    assert "not resolved" in put.body["messages"][0]["message"]
