@@ -15,6 +15,7 @@
 | edge.port | 8787 | |
 | edge.state_dir | state_dir | what it keeps, and the store where that is SQLite |
 | edge.show_routing | false | response headers say which members served |
+| edge.operator | nobody | account whose admin tokens open /metrics, /operator/overview and /console |
 | edge.grace_s | 5.0 | for open connections when it ends |
 | edge.limits | | keys of `edge.config.Limits` |
 | edge.liveness | | keys of `pool.liveness.Liveness` |
@@ -112,6 +113,7 @@ class EdgePart(
     port: Port = 8787
     state_dir: str | None = None
     show_routing: bool = False
+    operator: str | None = None
     grace_s: Seconds = 5.0
     limits: Limits = Limits()
     liveness: Liveness = Liveness()

@@ -10,6 +10,7 @@ from tenantry_runtime.catalog import Catalog
 from tenantry_runtime.core import Phase
 from tenantry_runtime.deployment import CatalogPart, DeploymentFile, EdgePart, NodePart, StorePart
 from tenantry_runtime.edge.workers_config import WorkersConfig
+from tenantry_runtime.supervisor.account import ACCOUNT
 from tenantry_runtime.supervisor.address import Address
 
 EDGE_GRACE_S = 1.0
@@ -60,7 +61,7 @@ def one_machine(
         state_dir=str(state_dir),
         store=StorePart(url=store),
         catalog=CatalogPart(file=None if catalog_file is None else str(catalog_file.absolute())),
-        edge=EdgePart(host=address.host, port=address.port, grace_s=EDGE_GRACE_S),
+        edge=EdgePart(host=address.host, port=address.port, operator=ACCOUNT, grace_s=EDGE_GRACE_S),
         nodes=nodes,
         workers=workers,
     )

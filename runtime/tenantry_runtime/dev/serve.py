@@ -105,7 +105,8 @@ class _Serving:
         """Say what is served once it is; False when that is impossible."""
         # loaded while the children start: they take a second, which the first answer would wait for
         from tenantry.credentials import credentials_path
-        from tenantry_runtime.supervisor.access import ACCOUNT, grant_access
+        from tenantry_runtime.supervisor.access import grant_access
+        from tenantry_runtime.supervisor.account import ACCOUNT
 
         from .demo import show_demo
 
@@ -142,7 +143,7 @@ class _Serving:
 
     async def _workers_url(self, address: Address) -> str | None:
         """Return where this account's workers are; None where none can run."""
-        from tenantry_runtime.supervisor.access import ACCOUNT
+        from tenantry_runtime.supervisor.account import ACCOUNT
 
         workers = self.deployment.edge.workers
         if workers is None or not await runs_workers(address):

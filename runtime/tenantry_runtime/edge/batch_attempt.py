@@ -56,6 +56,7 @@ async def answer_claim(
         route=ROUTE,
         server=None,
         request_id=claim.request_id,
+        meter=services.meter,
     )
     trail = Trail(admission=closing, deadline=attempt)
     try:

@@ -74,6 +74,8 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How long open connections have to close when the process is told to end."""
     limits: Limits = Limits()
     batches: BatchConfig = BatchConfig()
+    operator: str | None = None
+    """An account whose admin tokens open `/metrics`, `/operator/overview` and `/console`; None: nobody's."""
     workers: WorkersConfig | None = None
     """None: it runs none, and has no control plane."""
 

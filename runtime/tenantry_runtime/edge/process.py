@@ -5,16 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from tenantry_runtime.catalog import load_catalog
+from tenantry_runtime.core import TenantId
 from tenantry_runtime.pool.client import connect
 from tenantry_runtime.telemetry import tracing
+from tenantry_runtime.telemetry.metrics import (
+    EdgeMetrics,
+    Metering,
+    NodeMetrics,
+    RequestMeter,
+    metering,
+)
 from tenantry_runtime.tenancy import Authenticator, open_store
 from tenantry_runtime.tenancy.ledger import JOURNAL_DIRECTORY, open_ledger
 from tenantry_runtime.tenancy.limits import open_limiter
@@ -26,6 +35,7 @@ from .incidents import recording
 from .nodes import Nodes
 from .offer import load_offers
 from .open_requests import OpenRequests
+from .operator import Operating, OperatorAccess, operator_routes
 from .server import EdgeServer, listening, url_of
 from .services import Services
 from .workers import EdgeWorkers, open_workers
@@ -43,15 +53,19 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
     Raises `ConfigurationError` for what makes a start impossible. A node that is not there yet is
     none of that: the edge answers, and is not ready.
     """
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with (
+        anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+        metering(environ, is_scraped=config.operator is not None) as meters,
+    ):
         # bound first, so that a port that is taken is an error before anything else starts
         with listening(config.host, config.port) as bound:
             async with (
-                _services(config, environ) as services,
+                _services(config, environ, meters) as services,
                 _workers(config, services, environ) as workers,
             ):
                 url = url_of(bound)
-                server = EdgeServer(_application(services, workers), bound)
+                routes = _operator_routes(config, services, meters)
+                server = EdgeServer(_application(services, workers, routes), bound)
                 async with anyio.create_task_group() as tasks:
 
                     async def serve() -> None:
@@ -77,10 +91,22 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
     _log.info("ended")
 
 
-def _application(services: Services, workers: EdgeWorkers | None) -> ASGIApp:
+def _application(
+    services: Services, workers: EdgeWorkers | None, operator: Sequence[BaseRoute]
+) -> ASGIApp:
     if workers is None:
-        return build_app(services)
-    return workers.in_front_of(build_app(services, workers.routes(), workers.engine is not None))
+        return build_app(services, operator)
+    routes = [*operator, *workers.routes()]
+    return workers.in_front_of(build_app(services, routes, workers.engine is not None))
+
+
+def _operator_routes(
+    config: EdgeConfig, services: Services, meters: Metering
+) -> Sequence[BaseRoute]:
+    if config.operator is None:
+        return ()
+    access = OperatorAccess(services.authenticator, TenantId(config.operator))
+    return operator_routes(Operating(services, access, meters, services.meter.recent))
 
 
 @asynccontextmanager
@@ -97,7 +123,9 @@ async def _workers(
 
 
 @asynccontextmanager
-async def _services(config: EdgeConfig, environ: Mapping[str, str]) -> AsyncIterator[Services]:
+async def _services(
+    config: EdgeConfig, environ: Mapping[str, str], meters: Metering
+) -> AsyncIterator[Services]:
     catalog = load_catalog(Path(config.catalog) if config.catalog is not None else None)
     async with AsyncExitStack() as stack:
         tracer = stack.enter_context(tracing(environ))
@@ -119,16 +147,23 @@ async def _services(config: EdgeConfig, environ: Mapping[str, str]) -> AsyncIter
                 max_open=config.limits.max_requests,
             )
         )
+        open_requests = OpenRequests(config.limits.max_requests)
+        NodeMetrics(nodes).register(meters.meter)
+        EdgeMetrics(
+            num_open_requests=lambda: open_requests.statistics().num_open,
+            ledger=ledger.statistics,
+        ).register(meters.meter)
         yield Services(
             offers=await load_offers(catalog),
             nodes=nodes,
             store=store,
             authenticator=authenticator,
             tracer=tracer,
-            open_requests=OpenRequests(config.limits.max_requests),
+            open_requests=open_requests,
             threads=anyio.CapacityLimiter(NUM_THREADS),
             limits=config.limits,
             limiter=limiter,
             ledger=ledger,
+            meter=RequestMeter(meters.meter),
             show_routing=config.show_routing,
         )

@@ -73,6 +73,7 @@ class RunEndpoint:
             route=self._route,
             server=_server(scope),
             request_id=request_id,
+            meter=self._services.meter,
         )
         trail = Trail()
         reply = Reply(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import anyio
 from opentelemetry.trace import Tracer
 
+from tenantry_runtime.telemetry.metrics import RequestMeter
 from tenantry_runtime.tenancy import Authenticator, Ledger, Limiter, NoLedger, NoLimits, Store
 
 from .config import Limits
@@ -30,5 +31,7 @@ class Services:
     limits: Limits
     limiter: Limiter = field(default_factory=NoLimits)
     ledger: Ledger = field(default_factory=NoLedger)
+    meter: RequestMeter = field(default_factory=RequestMeter)
+    """Hears of every request that has ended."""
     show_routing: bool = False
     """Whether responses say in headers which members served them."""

@@ -15,8 +15,7 @@ from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import ConfigurationError, RequestError, StoreUnavailable
 from tenantry_runtime.tenancy import ensure_access, open_store
 
-ACCOUNT = TenantId("dev")
-"""Of `workerctl dev`."""
+from .account import ACCOUNT
 
 
 async def grant_access(
