@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MAX_TENANTS = 12
 MAX_INCIDENTS = 5
 BAR_CELLS = 16
+MAX_TEXT_CELLS = 30
 STATES = (
     ("private", "blue"),
     ("shared", "green"),
@@ -80,7 +81,14 @@ def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
         name = column.rstrip(">")
-        table.add_column(name, justify="right" if column.endswith(">") else "left", no_wrap=True)
+        is_number = column.endswith(">")
+        # an address may be as long as a path can be; what tells nodes apart is mostly at its beginning
+        table.add_column(
+            name,
+            justify="right" if is_number else "left",
+            no_wrap=True,
+            max_width=None if is_number else MAX_TEXT_CELLS,
+        )
     return table
 
 

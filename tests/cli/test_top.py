@@ -92,8 +92,13 @@ def test_numbers_are_short() -> None:
     ]
 
 
-def test_nothing_is_wider_than_a_terminal() -> None:
-    assert max(map(len, shown(an_overview(0, POOL), None))) <= 80
+def test_a_long_address_takes_no_room_from_numbers() -> None:
+    overview = an_overview(0, POOL)
+    [node] = overview.nodes
+    lines = shown(replace(overview, nodes=[replace(node, address="unix:/" + "x" * 200)]), None)
+    assert max(map(len, lines)) <= 80
+    [line] = [each for each in lines if "kimi" in each]
+    assert line.split()[1:4] == ["prefill+decode", "3", "2"]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,10 @@ def metering(
     if is_scraped:
         # of this block alone, not the library's own for the whole process
         registry = CollectorRegistry(auto_describe=False)
-        used.append(PrometheusMetricReader(disable_target_info=True, registry=registry))
+        reader = PrometheusMetricReader(
+            disable_target_info=True, scope_info_enabled=False, registry=registry
+        )
+        used.append(reader)
     if not used:
         yield Metering(NoOpMeter(METER))
         return
