@@ -77,6 +77,7 @@ def test_what_is_wrong_is_said_and_its_remedy_waited_for(
     before = (folder.path / "wrangler.jsonc").read_text()
 
     folder.write("wrangler.jsonc", "{")
+    assert said.until("changed") == "[worker] wrangler.jsonc changed"
     assert "wrangler.jsonc: line 1" in said.until("Error")
 
     folder.write("wrangler.jsonc", before.replace("}", ', "vars": {"A": "1"}}'))

@@ -88,6 +88,8 @@ class LiveWorker:
     _deployed: threading.Event = field(default_factory=threading.Event)
     _name: str = ""
     _digest: str = ""
+    _sources: list[Path] = field(default_factory=list)
+    """The worker's files, as its configuration last named them."""
 
     def stop(self) -> None:
         """Let both threads end."""
@@ -169,13 +171,12 @@ class LiveWorker:
         )
 
     def _watched(self) -> list[Path]:
-        watched = [self.path, *secrets_files(self.path.parent)]
         try:
-            watched += sources(self._project())
+            self._sources = [*sources(self._project())]
         except click.ClickException:
-            # what is wrong is said at the deploy
+            # what is wrong is said at the deploy; the files are those of before
             pass
-        return watched
+        return [self.path, *secrets_files(self.path.parent), *self._sources]
 
     def _project(self) -> Project:
         file: ConfigFile = read_config(self.path)
