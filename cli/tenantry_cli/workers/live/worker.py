@@ -88,7 +88,7 @@ class LiveWorker:
     _deployed: threading.Event = field(default_factory=threading.Event)
     _name: str = ""
     _digest: str = ""
-    _sources: list[Path] = field(default_factory=list)
+    _sources: list[Path] = field(default_factory=list[Path])
     """The worker's files, as its configuration last named them."""
 
     def stop(self) -> None:
