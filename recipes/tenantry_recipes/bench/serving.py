@@ -13,7 +13,8 @@ import msgspec
 
 from tenantry_runtime.core import Message
 from tenantry_runtime.engine.config import NodeConfig
-from tenantry_runtime.supervisor.access import ACCOUNT, grant_access
+from tenantry_runtime.supervisor.access import grant_access
+from tenantry_runtime.supervisor.account import ACCOUNT
 from tenantry_runtime.supervisor.address import Address
 from tenantry_runtime.supervisor.children import Child, start_child
 from tenantry_runtime.supervisor.readiness import until_ready
