@@ -6,7 +6,7 @@ PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint const
 PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: help run test test-kernels test-pools test-workers test-ledger test-timing test-conformance record-clients check lint typecheck format cov accuracy bench bench-peers bench-pools \
+.PHONY: help run test test-kernels test-pools test-workers test-browser test-ledger test-timing test-conformance record-clients check lint typecheck format cov accuracy bench bench-peers bench-pools \
 	bench-fairness bench-text bench-weights bench-gpu bench-workers build clean
 
 help: ## List the targets
@@ -26,6 +26,9 @@ test-pools: $(VENV)/.development ## Run prefill and decode nodes as processes, k
 
 test-workers: $(VENV)/.development ## Run workers in isolates, and try to get out of them
 	python -m pytest -m isolates
+
+test-browser: $(VENV)/.development ## Look at the console in a real browser, and at traces in a real backend
+	python -m pytest -m browser
 
 test-ledger: $(VENV)/.development ## Kill edges and nodes under load, and compare the ledger with what clients saw
 	python -m pytest -m ledger
