@@ -25,7 +25,7 @@ test-pools: $(VENV)/.development ## Run prefill and decode nodes as processes, k
 	python -m pytest -m cluster
 
 test-workers: $(VENV)/.development ## Run workers in isolates, and try to get out of them
-	python -m pytest -m isolates
+	python -m pytest -m "workers or isolates"
 
 test-browser: $(VENV)/.development ## Look at the console in a real browser, and at traces in a real backend
 	python -m pytest -m browser

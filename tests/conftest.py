@@ -13,14 +13,26 @@ HAS_RUNTIME = find_spec("torch") is not None
 
 TESTS = Path(__file__).parent
 KERNEL_TESTS = TESTS / "kernels" / "gpu"
+WORKER_TESTS = [
+    TESTS / "runtime" / "workers",
+    TESTS / "runtime" / "edge" / "control",
+    TESTS / "runtime" / "edge" / "worker_routes",
+    TESTS / "runtime" / "tenancy" / "workers",
+    TESTS / "cli" / "workers",
+    TESTS / "sdk" / "workers",
+    TESTS / "integration" / "test_workerctl_deploy.py",
+]
 GPU_PATH_TESTS = {"test_gpu_path.py", "test_gpu_loop.py", "test_device_steps.py"}
 
 # fixtures of all suites
 pytest_plugins = ["support.postgresql"]
 
 # a base install has the SDK and the command line only; CI sets TENANTRY_TEST_RUNTIME to be sure
-NEED_RUNTIME = ["kernels", "runtime", "recipes", "integration", "conformance"]
-NEED_RUNTIME += [f"cli/test_{command}.py" for command in ("batch", "operator", "secret", "usage")]
+NEED_RUNTIME = ["browser", "kernels", "runtime", "recipes", "integration", "conformance"]
+NEED_RUNTIME += [
+    f"cli/test_{command}.py"
+    for command in ("batch", "operator", "sandbox", "secret", "top", "usage")
+]
 collect_ignore = [] if HAS_RUNTIME else NEED_RUNTIME
 
 # the one place for example counts: `ci` for every run, `full` before a release
@@ -43,8 +55,10 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs in Triton's interpreter or compiles kernels, before `-m` chooses."""
+    """Mark what runs in Triton's interpreter or compiles kernels, and workers, before `-m` chooses."""
     for item in items:
+        if any(place in (item.path, *item.path.parents) for place in WORKER_TESTS):
+            item.add_marker("workers")
         if KERNEL_TESTS in item.path.parents or item.path.name in GPU_PATH_TESTS:
             item.add_marker("triton")
 
