@@ -17,6 +17,7 @@ from tenantry_runtime.errors import TenantryError
 from tenantry_runtime.pool.interface import TokenSource
 from tenantry_runtime.pool.messages import SequenceTokens, Submit
 from tenantry_runtime.routing.placement import Asked
+from tenantry_runtime.telemetry import Journey
 
 PROMPT = list(range(1000, 1000 + 2 * PAGE_TOKENS + 5))
 MAX_TOKENS = 100
@@ -37,6 +38,7 @@ class Flow:
     error: TenantryError | None = None
     has_ended: anyio.Event = field(default_factory=anyio.Event)
     trail: Trail = field(default_factory=Trail)
+    journey: Journey = field(default_factory=Journey)
 
     async def run(self) -> None:
         """Run to the end; keep an error."""
@@ -51,6 +53,7 @@ class Flow:
             ),
             submit=lambda _context: self._submit(),
             trail=self.trail,
+            journey=self.journey,
             first_pause_s=0.0,
         )
         try:

@@ -19,6 +19,7 @@ _OUTCOMES = {
     "exceededMemory": "Exceeded Memory Limit",
     "exceededWallTime": "Exceeded Wall Time Limit",
     "neverResponds": "Never Responds",
+    "unresponsive": "Held Up By Another Request",
     "crashed": "Crashed",
     "scriptNotFound": "Could Not Be Imported",
     "overloaded": "No Isolate Was Free",

@@ -28,7 +28,8 @@ from .history import explained
 SUBPROTOCOL = "trace-v1"
 POLL_S = 0.2
 ERRORS = (
-    "exception exceededCpu exceededMemory exceededWallTime neverResponds crashed scriptNotFound "
+    "exception exceededCpu exceededMemory exceededWallTime neverResponds unresponsive crashed "
+    "scriptNotFound "
     "overloaded protocolViolation responseStreamTooLarge unknown"
 ).split()
 _OUTCOMES = {"ok": ["ok"], "canceled": ["canceled"], "error": ERRORS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,21 +11,22 @@ from pathlib import Path
 import anyio
 
 from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.log_lines import log_to_stderr
+from tenantry_runtime.telemetry import logging_of_requests
 
 from .config import read_config
 from .process import run
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to end; 1 for a configuration that cannot be used, 2 for a wrong call."""
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m tenantry_runtime.edge CONFIG.json\n")
         return 2
     try:
-        anyio.run(run, read_config(Path(arguments[0])))
+        log_to_stderr(os.environ)
+        with logging_of_requests(os.environ):
+            anyio.run(run, read_config(Path(arguments[0])))
     except ConfigurationError as error:
         logging.getLogger(__name__).error("%s", error)
         return 1

@@ -32,7 +32,9 @@ from tenantry_runtime.pool.interface import RunningSequence
 from tenantry_runtime.pool.messages import Deliver, SequenceTokens, Submit
 from tenantry_runtime.routing.member import MemberId
 from tenantry_runtime.routing.placement import Placement
+from tenantry_runtime.telemetry import Journey
 
+from . import journeys
 from .nodes import Nodes
 
 Take = Callable[[SequenceTokens], Awaitable[bool]]
@@ -54,6 +56,7 @@ class Attempt:
         submit: Submit,
         *,
         avoid: Collection[MemberId] = (),
+        journey: Journey | None = None,
     ) -> None:
         self.cached_tokens: int | None = None
         """What the prefill member has said of them when it started; None: nothing."""
@@ -61,6 +64,7 @@ class Attempt:
         self._placement = placement
         self._submit = submit
         self._avoid = avoid
+        self._journey = journey or Journey()
         self._bell = Bell()
         self._failed: tuple[Phase, ...] = ()
         self._is_to_blame = False
@@ -109,10 +113,14 @@ class Attempt:
         assert source.started is not None
         self.cached_tokens = source.started.cached_tokens
 
-        member = self._nodes.place_decode(placement, avoid=self._avoid)
-        target = await self._open(stack, "decode", member, replace(submit, part="decode"))
-        await self._until(lambda: target.target is not None, prefill=source, decode=target)
-        assert target.target is not None
+        with journeys.routing(self._journey, "decode"):
+            member = self._nodes.place_decode(placement, avoid=self._avoid)
+        journeys.meet(self._journey, placement)
+        with journeys.reserving(self._journey) as noted:
+            target = await self._open(stack, "decode", member, replace(submit, part="decode"))
+            await self._until(lambda: target.target is not None, prefill=source, decode=target)
+            assert target.target is not None
+            journeys.reserved(noted, target.target)
         placement.reserve()
 
         address = self._nodes.address_for_nodes(member)

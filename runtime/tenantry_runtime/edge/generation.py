@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -90,7 +92,12 @@ class Generation:
         self.nodes.require(self.request.model)
         with self.span.tokenizing():
             prompt = await off_loop(self._tokenize, num_bytes=self.body_bytes, limiter=self.threads)
-        async with self.limiter.admit(self._admission(prompt)) as permit:
+        self.trail.begin(self.request.num_choices)
+        self.span.follow(self.trail.journeys)
+        async with AsyncExitStack() as stack:
+            with self.span.stage("admit"):
+                admitted = self.limiter.admit(self._admission(prompt))
+                permit = await stack.enter_async_context(admitted)
             choices = Choices([self._answer(prompt) for _ in range(self.request.num_choices)])
             has_run = True
             try:
@@ -102,8 +109,10 @@ class Generation:
                 self.span.used(choices.usage)
                 if has_run:
                     permit.use(choices.usage.total_tokens)
-        timings = choices.answers[0].timings
-        self.span.finished(choices.reasons, response_id=response_id, timings=timings)
+        timings, *others = (answer.timings for answer in choices.answers)
+        self.span.finished(choices.reasons, response_id=response_id, timings=timings, others=others)
+        for choice, ending in enumerate(last):
+            self.span.hear(ending, choice)
         return last
 
     def _answer(self, prompt: Tokenized) -> Answer:
@@ -127,6 +136,7 @@ class Generation:
                     submit=partial(self._submit, prompt.token_ids, constraint, index),
                     trail=self.trail,
                     is_let_in=index > 0,
+                    journey=self.trail.journeys[index],
                 )
                 await sequence.run(self._taking(index, choices, entry, emit))
 
@@ -135,6 +145,7 @@ class Generation:
                 # whoever has been told otherwise is not billed for a whole answer
                 await anyio.lowlevel.checkpoint_if_cancelled()
             except BaseException as error:
+                entry.generated(choices.usage)
                 self._say_why(entry, choices, error)
                 raise
             self.trail.become_whole()
@@ -153,8 +164,8 @@ class Generation:
                 assert placement is not None
                 entry.served_by(**_served_by(placement))
             events = choices.take(index, tokens)
-            entry.generated(choices.usage)
             if events:
+                self.span.hear(events, index)
                 if self.request.stream:
                     entry.delivered(choices.deliver(index))
                 await emit(events, index)
@@ -192,6 +203,8 @@ class Generation:
             prompt_tokens=len(prompt.token_ids),
             prices=self.offer.prices or FREE,
             trace_id=self.span.trace_id,
+            worker=self.principal.worker,
+            worker_version=self.principal.worker_version,
         )
 
     def _tokenize(self) -> Tokenized:
@@ -211,7 +224,11 @@ class Generation:
         grammars, tenant = self.offer.grammars, self.principal.tenant
         if grammars is None:
             return None
-        return await grammars.constraint(self.request, prompt.initial, tenant=tenant)
+        started_ns = time.time_ns()
+        constraint = await grammars.constraint(self.request, prompt.initial, tenant=tenant)
+        if constraint is not None:
+            self.trail.journeys[0].past("compile grammar", started_ns)
+        return constraint
 
     def _asked(self, prompt: Tokenized) -> Asked:
         return Asked(
@@ -256,6 +273,7 @@ class Generation:
             is_background=self.is_background,
             max_waiting=None if self.is_background else quota.queue_depth,
             constraint=constraint,
+            traceparent=self.span.traceparent,
         )
 
 

@@ -25,6 +25,7 @@ from tenantry_runtime.telemetry.metrics import (
     metering,
 )
 from tenantry_runtime.tenancy import Authenticator, open_store
+from tenantry_runtime.tenancy.kv_sweep import KvSweeper
 from tenantry_runtime.tenancy.ledger import JOURNAL_DIRECTORY, open_ledger
 from tenantry_runtime.tenancy.limits import open_limiter
 
@@ -76,6 +77,8 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
                     tasks.start_soon(serve)
                     batches = BatchWorker(services, WorkersAI(), config.batches)
                     tasks.start_soon(batches.run)
+                    # also where workers do not run: what was kept for them expires all the same
+                    tasks.start_soon(KvSweeper(services.store.database).run)
                     _log.info("listening on %s", url)
                     async for number in signals:
                         _log.info("%s: ending", signal.Signals(number).name)

@@ -31,7 +31,9 @@ from tenantry_runtime.pool.interface import SequencePreempted
 from tenantry_runtime.pool.messages import SequenceTokens, Submit
 from tenantry_runtime.routing.member import MemberId
 from tenantry_runtime.routing.placement import Asked, Placement
+from tenantry_runtime.telemetry import Journey
 
+from . import journeys
 from .attempt import Attempt, Note, Take
 from .nodes import Nodes
 from .trail import Trail
@@ -59,15 +61,18 @@ class RequestSequence:
         trail: Trail | None = None,
         first_pause_s: float = FIRST_PAUSE_S,
         is_let_in: bool = False,
+        journey: Journey | None = None,
     ) -> None:
         """`submit` makes the message for a context of so many tokens.
 
         `is_let_in`: another sequence of its request runs already, and it waits for room as that would.
+        `journey` is kept up to date.
         """
         self._nodes = nodes
         self._asked = asked
         self._make_submit = submit
         self._trail = trail or Trail()
+        self._journey = journey or Journey()
         self._first_pause_s = first_pause_s
         self._output: list[int] = []
         self._has_retried = False
@@ -81,7 +86,7 @@ class RequestSequence:
 
         The first come with the request's cached tokens, whatever attempt they are of.
         """
-        placement = self._nodes.place(self._asked)
+        placement = self._place(self._asked)
         try:
             first = self._make_submit(self._context_tokens(placement))
         except BaseException:
@@ -91,16 +96,21 @@ class RequestSequence:
         avoid: Collection[MemberId] = ()
         while True:
             self._trail.placement = placement
-            attempt = Attempt(self._nodes, placement, self._rest_of(first), avoid=avoid)
+            journeys.meet(self._journey, placement)
+            attempt = Attempt(
+                self._nodes, placement, self._rest_of(first), avoid=avoid, journey=self._journey
+            )
             try:
                 await attempt.run(take, note=self._noting(attempt, placement))
                 break
             except SequencePreempted:
                 self._note_start(attempt)
+                journeys.preempted(self._journey, len(self._output))
                 self._is_let_in = True
                 placement, avoid = await self._place_again(_fruitless(first)), ()
             except (GenerationFailed, NodeUnavailable, CapacityExceeded) as error:
                 self._note_start(attempt)
+                journeys.failed(self._journey, error)
                 if self._is_let_in and isinstance(error, CapacityExceeded):
                     placement, avoid = await self._place_again(error), ()
                 else:
@@ -129,6 +139,7 @@ class RequestSequence:
 
     def _first(self, attempt: Attempt, tokens: SequenceTokens) -> SequenceTokens:
         self._note_start(attempt)
+        self._journey.has_token()
         if self._trail.cached_tokens is None:
             self._trail.cached_tokens = tokens.cached_tokens
         return msgspec.structs.replace(tokens, cached_tokens=self._trail.cached_tokens)
@@ -171,7 +182,11 @@ class RequestSequence:
             raise error
         if self._num_fruitless > 1:
             await anyio.sleep(self._first_pause_s * 2 ** (self._num_fruitless - 2))
-        return self._nodes.place(self._asked_again())
+        return self._place(self._asked_again())
+
+    def _place(self, asked: Asked, avoid: Collection[MemberId] = ()) -> Placement:
+        with journeys.routing(self._journey, "prefill"):
+            return self._nodes.place(asked, avoid=avoid)
 
     def _place_elsewhere(
         self, error: Failure, failed: tuple[MemberId, ...]
@@ -189,11 +204,12 @@ class RequestSequence:
         if not self._nodes.router.may_retry(self._asked.tenant, failed[0]):
             placement.end(self._nodes.now_s)
             raise error
+        journeys.retried(self._journey, error, failed)
         return placement, avoid
 
     def _place_avoiding(self, avoid: Collection[MemberId]) -> Placement | None:
         try:
-            return self._nodes.place(self._asked_again(), avoid=avoid)
+            return self._place(self._asked_again(), avoid)
         except NodeUnavailable:
             return None
 

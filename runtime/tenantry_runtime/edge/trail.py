@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from urllib.parse import quote
 
@@ -11,6 +11,7 @@ import anyio
 
 from tenantry_runtime.routing.member import MemberId
 from tenantry_runtime.routing.placement import Placement
+from tenantry_runtime.telemetry import Journey
 from tenantry_runtime.tenancy import Interruption
 
 MEMBER_HEADER = "x-tenantry-member"
@@ -35,6 +36,12 @@ class Trail:
     """What cancels it when it takes too long."""
     is_whole: bool = False
     """Whether the whole answer is there, and is only to be recorded and sent."""
+    journeys: list[Journey] = field(default_factory=list)
+    """Of its sequences, one for each answer."""
+
+    def begin(self, num_sequences: int) -> None:
+        """Follow so many sequences from here on."""
+        self.journeys = [Journey() for _ in range(num_sequences)]
 
     def become_whole(self) -> None:
         """Let nothing but its client's departure keep the answer from it any more."""
@@ -56,13 +63,14 @@ class Trail:
         if self.placement is not None:
             members = {"prefill": self.placement.prefill, "decode": self.placement.decode}
             fields[MEMBER_HEADER] = " ".join(
-                f"{phase}={_shown(member)}" for phase, member in members.items() if member
+                f"{phase}={shown(member)}" for phase, member in members.items() if member
             )
         if self.cached_tokens is not None:
             fields[CACHED_HEADER] = str(self.cached_tokens)
         return fields
 
 
-def _shown(member: MemberId) -> str:
+def shown(member: MemberId) -> str:
+    """Return what names a member in headers and traces."""
     # a path may have what no header can
     return quote(f"{member.node}/{member.model}", safe=_SAFE)

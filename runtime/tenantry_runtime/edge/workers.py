@@ -150,6 +150,7 @@ async def open_workers(
                 startup=running.runs,
                 dependencies=running.dependencies,
                 tails=EdgeTails(logs.tails, tails_port, config.tails_url),
+                logs=logs.kept,
                 interpreter=running.interpreter,
             ),
             parts=Parts(

@@ -25,13 +25,22 @@ class Delivery:
         "handoff",
         "is_ended",
         "next_page",
+        "num_bytes",
+        "opened_ns",
         "port",
         "refs",
     )
 
     def __init__(
-        self, port: PagePort, channel: Channel, target: HandoffTarget, cache: CacheName
+        self,
+        port: PagePort,
+        channel: Channel,
+        target: HandoffTarget,
+        cache: CacheName,
+        *,
+        opened_ns: int = 0,
     ) -> None:
+        """`opened_ns` is Unix time."""
         self.port = port
         self.channel = channel
         self.cache = cache
@@ -40,6 +49,9 @@ class Delivery:
         self.first_page = self.next_page = target.first_page
         self.refs = unpack_refs(target.pages)
         """From `first_page` on."""
+        self.opened_ns = opened_ns
+        self.num_bytes = 0
+        """Pushed so far."""
         self.is_ended = False
         """Whether all has been pushed and said."""
 

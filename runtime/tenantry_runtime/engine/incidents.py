@@ -75,6 +75,7 @@ def incident_of(plan: StepPlan, entry: Entry, fault: int, now_s: float) -> Incid
         logical_page=page,
         page=lease.indices[page] if page is not None and page < len(lease) else None,
         found=found_of(fault),
+        trace_id=_trace_id(submit.traceparent),
     )
 
 
@@ -99,7 +100,13 @@ def handoff_incident(
         logical_page=logical_page,
         page=lease.indices[logical_page] if is_held and logical_page is not None else None,
         found=found,
+        trace_id=_trace_id(sequence.submit.traceparent),
     )
+
+
+def _trace_id(traceparent: str) -> str:
+    """Return the trace that a W3C header names; "" of none."""
+    return "".join(traceparent.split("-")[1:2])
 
 
 def found_of(fault: int) -> tuple[str, ...]:

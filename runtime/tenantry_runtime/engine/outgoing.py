@@ -61,7 +61,7 @@ class Outgoing:
         except Exception as error:
             self._fail(lane, sequence, "handoff", error)
             return
-        delivery = Delivery(port, channel, deliver.target, cache)
+        delivery = Delivery(port, channel, deliver.target, cache, opened_ns=time.time_ns())
         sequence.deliver_to(delivery)
         self._senders[port, channel] = _Sender(lane, sequence, delivery, time.perf_counter_ns())
 
@@ -163,6 +163,7 @@ class Outgoing:
             header = self._header(sender, page)
             delivery.port.push(delivery.channel, header, page.data)
         delivery.next_page = end
+        delivery.num_bytes += len(pages) * page_bytes
         sender.lane.meter.sent(len(pages), len(pages) * page_bytes)
         return len(pages) * page_bytes
 

@@ -45,6 +45,7 @@ from .plan import Drawn, Entry, StepPlan, StepResult
 from .policy import Policy, Service
 from .room import Room
 from .sequence import Finished, Prefilling, Receiving, Running, Sequence, Waiting
+from .tally import StepTally
 from .turns import Turns
 
 MAX_ELAPSED_S = 1.0
@@ -123,6 +124,7 @@ class Scheduler:
         self._num_in_flight = 0
         """Steps that are planned and not committed."""
         self._reports: list[Report] = []
+        self._tally = StepTally()
         self._last_planned: StepNumber = 0
         self._num_preemptions = 0
         self._num_prompt_tokens = 0
@@ -202,7 +204,8 @@ class Scheduler:
     def receive(self, sequence: Sequence, end: HandoffEnd, now_s: float) -> None:
         """Let a sequence run whose pages have all come and are verified."""
         del self._receiving[end.handoff]
-        sequence.receive(end)
+        sequence.receive(end, now_s)
+        self._tally.begin(sequence)
         # pages of a hand-off alone, never what decode steps write
         sequence.share_prompt(self._prefixes)
         self._running[sequence.request_id] = sequence
@@ -231,7 +234,7 @@ class Scheduler:
 
     def load(self, phase: Phase) -> PhaseLoad:
         """Return what the phase's member has to do. O(sequences)."""
-        mine = [s for s in self._live.values() if _phase_of(s) == phase]
+        mine = [s for s in self._live.values() if s.phase == phase]
         holding = [s for s in mine if not isinstance(s.state, Waiting)]
         return PhaseLoad(
             num_growth_pages=sum(s.num_growth_pages for s in holding),
@@ -320,6 +323,8 @@ class Scheduler:
         self._pool.completed(plan.step)
         if plan.phase == "prefill":
             self._chunk = ()
+        else:
+            self._tally.count(len(plan.entries))
 
     def _grow_all(self) -> None:
         for sequence in [s for s in self._at_turn() if s.num_missing_pages]:
@@ -461,13 +466,14 @@ class Scheduler:
         elif isinstance(sequence.state, Prefilling):
             assert self._handoff is not None, "the pool has no decode member"
             sequence.hand_off(self._handoff)
+            self._tally.begin(sequence)
             self._running[sequence.request_id] = sequence
         return SequenceTokens(
             request_id=sequence.request_id,
             token_ids=(drawn.token_id,),
             finish=finish,
             cached_tokens=sequence.num_cached or 0 if is_first else 0,
-            timings=sequence.timings(now_s) if finish is not None else None,
+            timings=self._tally.timings(sequence, self._running, now_s) if finish else None,
             logprobs=() if drawn.logprob is None else (drawn.logprob,),
         )
 
@@ -486,15 +492,6 @@ class Scheduler:
         self._room.leave(sequence.tenant)
         # a later step may be planned already and name its pages
         sequence.end(self._last_planned, problem)
-
-
-def _phase_of(sequence: Sequence) -> Phase:
-    """Return the phase that the sequence is in, or waits for."""
-    match sequence.submit.part:
-        case "whole":
-            return "decode" if isinstance(sequence.state, Running) else "prefill"
-        case part:
-            return part
 
 
 _ONE_TOKEN = Service(output_tokens=1)

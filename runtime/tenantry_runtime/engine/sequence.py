@@ -31,7 +31,7 @@ from tenantry_runtime.cache.owners import OwnerSlot, OwnerSlots
 from tenantry_runtime.cache.pages import Lease, StepNumber
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.cache.reservation import Reservation
-from tenantry_runtime.core import PAGE_TOKENS, ChosenLogprob, FinishReason
+from tenantry_runtime.core import PAGE_TOKENS, ChosenLogprob, FinishReason, Phase
 from tenantry_runtime.pool.handoff import Handoff
 from tenantry_runtime.pool.messages import HandoffEnd, HandoffTarget, Submit, Timings
 
@@ -87,6 +87,16 @@ class Finished:
     """Complete, failed or canceled."""
 
 
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """How its pages came to the decode member; times are Unix time in nanoseconds, 0: none."""
+
+    started_ns: int = 0
+    ended_ns: int = 0
+    num_pages: int = 0
+    num_bytes: int = 0
+
+
 Holding: TypeAlias = Prefilling | Delivering | Receiving | Running
 SequenceState: TypeAlias = Waiting | Holding | Finished
 
@@ -100,16 +110,19 @@ class Sequence:
         "first_logprob",
         "first_token_s",
         "guide",
+        "handed",
         "history",
         "is_spared",
         "num_cached",
         "num_overtaken",
+        "num_preemptions",
         "num_prefill_chunks",
         "num_prompt",
         "prefill_started_s",
         "queued_s",
         "state",
         "submit",
+        "tally",
         "tenant",
         "tokens",
     )
@@ -145,6 +158,11 @@ class Sequence:
         self.first_logprob: ChosenLogprob | None = None
         """Of the first token, in part prefill, where the request asks for it."""
         self.num_prefill_chunks = 0
+        self.handed = Handed()
+        self.num_preemptions = 0
+        """After which it stayed here."""
+        self.tally: tuple[int, int] | None = None
+        """The sums of its pool's decode steps when it began to decode (`tally.py`)."""
         self.num_cached: int | None = None
         """Prompt tokens whose pages were there when it was first admitted: what it is billed by."""
         self.num_overtaken = 0
@@ -162,6 +180,15 @@ class Sequence:
         """What is wrong where none of its next tokens is possible."""
         problem = self.guide.problem if self.guide is not None else None
         return problem or "the model's logits are not finite"
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that it is in, or waits for."""
+        match self.submit.part:
+            case "whole":
+                return "decode" if isinstance(self.state, Running) else "prefill"
+            case part:
+                return part
 
     @property
     def is_background(self) -> bool:
@@ -309,9 +336,11 @@ class Sequence:
             first_token_ns=_ns(self.first_token_s),
             num_prefill_chunks=self.num_prefill_chunks,
             first_logprob=self.first_logprob,
+            opened_ns=state.delivery.opened_ns,
+            num_bytes=state.delivery.num_bytes,
         )
 
-    def receive(self, end: HandoffEnd) -> None:
+    def receive(self, end: HandoffEnd, now_s: float) -> None:
         """All of its pages have come and are verified: it runs from here."""
         state = self.state
         assert isinstance(state, Receiving), state
@@ -321,12 +350,14 @@ class Sequence:
         self.prefill_started_s = end.prefill_started_ns / 1e9
         self.first_token_s = end.first_token_ns / 1e9
         self.num_prefill_chunks = end.num_prefill_chunks
+        self.handed = Handed(end.opened_ns, _ns(now_s), end.num_pages, end.num_bytes)
         self.state = Running(owner=state.owner, lease=state.lease)
 
     def hand_off(self, handoff: Handoff) -> None:
         """The decode member takes the pages over."""
         state = self.state
         assert isinstance(state, Prefilling), state
+        self.handed = Handed(num_pages=len(state.lease))
         self.state = Running(owner=state.owner, lease=handoff.deliver(state.lease))
 
     def append(self, token_id: int, now_s: float) -> FinishReason | None:
@@ -347,6 +378,7 @@ class Sequence:
         """Back to waiting, with its tokens and without its pages."""
         self.give_up_room(after)
         self.is_spared = True
+        self.num_preemptions += 1
 
     def give_up_room(self, after: StepNumber) -> None:
         """Back to waiting: it has not been admitted, or is preempted."""
@@ -367,6 +399,11 @@ class Sequence:
             first_token_ns=_ns(self.first_token_s),
             finished_ns=_ns(finished_s),
             num_prefill_chunks=self.num_prefill_chunks,
+            handoff_started_ns=self.handed.started_ns,
+            handoff_ended_ns=self.handed.ended_ns if self.handed.started_ns else 0,
+            num_handoff_pages=self.handed.num_pages,
+            num_handoff_bytes=self.handed.num_bytes,
+            num_preemptions=self.num_preemptions,
         )
 
     def _release(self, after: StepNumber, problem: str) -> None:

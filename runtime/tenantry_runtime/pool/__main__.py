@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 
 import anyio
 
 from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.log_lines import log_to_stderr
 
 from .config import read_config
 from .loop_link import ENGINE
@@ -22,10 +24,8 @@ def main(arguments: list[str], *, build: str = ENGINE) -> int:
         sys.stderr.write("usage: python -m tenantry_runtime.pool CONFIG.json\n")
         return 2
 
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     try:
+        log_to_stderr(os.environ)
         config = read_config(Path(arguments[0]))
         return anyio.run(lambda: serve_node(config, build=build))
     except ConfigurationError as error:

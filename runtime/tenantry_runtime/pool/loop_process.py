@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry_runtime.errors import CapacityExceeded, ConfigurationError, ContextExceeded
+from tenantry_runtime.log_lines import log_to_stderr
 
 from .lifeline import die_with_parent
 from .loop_channel import LoopChannel, PeerGone
@@ -45,9 +46,7 @@ def main(arguments: list[str]) -> int:
     die_with_parent(int(parent_pid))
     # the terminal's Ctrl-C reaches the whole group; the front decides when this process ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr(os.environ)
 
     channel = LoopChannel(socket.socket(fileno=int(fd)))
     try:

@@ -377,6 +377,8 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """Its place in the pool, as the sequence had it."""
     found: tuple[str, ...]
     """What did not agree: `index`, `tag`, `owner`, `fill`."""
+    trace_id: str = ""
+    """32 hexadecimal digits; empty: nobody traces the request, or the node is older."""
 
 
 # array_like and gc=False: some hundred of these in each report

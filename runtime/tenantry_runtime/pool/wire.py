@@ -59,6 +59,7 @@ class PackedSubmit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     constraint: Constraint | None = None
     num_generated: int = 0
     is_background: bool = False
+    traceparent: str = ""
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
@@ -121,6 +122,7 @@ def pack(submit: Submit) -> PackedSubmit:
         constraint=submit.constraint,
         num_generated=submit.num_generated,
         is_background=submit.is_background,
+        traceparent=submit.traceparent,
     )
 
 
@@ -143,6 +145,7 @@ def unpack(packed: PackedSubmit) -> Submit:
         constraint=packed.constraint,
         num_generated=packed.num_generated,
         is_background=packed.is_background,
+        traceparent=packed.traceparent,
     )
 
 

@@ -1,6 +1,22 @@
-"""Traces: one root span per request, with the GenAI conventions' names."""
+"""Traces and logs: from a request's headers to the decode step, with the GenAI conventions' names."""
 
+from . import names
+from .journey import Journey, MemberTold
+from .logs import logging_of_requests
 from .request_span import ClientGone, RequestSpan
 from .setup import tracing
+from .tracer import EdgeTracer, TracingStatistics
+from .worker_span import WorkerSpan
 
-__all__ = ["ClientGone", "RequestSpan", "tracing"]
+__all__ = [
+    "ClientGone",
+    "EdgeTracer",
+    "Journey",
+    "MemberTold",
+    "RequestSpan",
+    "TracingStatistics",
+    "WorkerSpan",
+    "logging_of_requests",
+    "names",
+    "tracing",
+]

@@ -24,9 +24,14 @@ def resource() -> Resource:
     return own.merge(OTELResourceDetector().detect())
 
 
+def is_disabled(environ: Mapping[str, str]) -> bool:
+    """Say whether nothing of any signal is wanted."""
+    return environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+
+
 def is_exporting(environ: Mapping[str, str], signal: Signal) -> bool:
     """Say whether a collector is named; raise `ConfigurationError` for a protocol that is not spoken."""
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    if is_disabled(environ):
         return False
     if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp") == "none":
         return False

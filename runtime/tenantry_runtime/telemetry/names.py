@@ -16,6 +16,7 @@ REQUEST_TOP_P = "gen_ai.request.top_p"
 REQUEST_TOP_K = "gen_ai.request.top_k"
 RESPONSE_MODEL = "gen_ai.response.model"
 RESPONSE_ID = "gen_ai.response.id"
+FIRST_CHUNK_S = "gen_ai.response.time_to_first_chunk"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
@@ -28,7 +29,59 @@ SERVER_PORT = "server.port"
 HTTP_METHOD = "http.request.method"
 HTTP_ROUTE = "http.route"
 HTTP_STATUS = "http.response.status_code"
+FAAS_TRIGGER = "faas.trigger"
+FAAS_COLD_START = "faas.coldstart"
+FAAS_INVOCATION = "faas.invocation_id"
+
+
+# what follows is this runtime's own, all of it under one prefix: `docs/traces.md` says what each means
 
 TENANT = "tenantry.tenant"
 REQUEST = "tenantry.request"
+SESSION = "tenantry.session.hash"
+CHOICE = "tenantry.choice"
+PAGES_CHECK = "tenantry.pages.check"
+
+WORKER = "tenantry.worker"
+WORKER_VERSION = "tenantry.worker.version"
+WORKER_OUTCOME = "tenantry.worker.outcome"
+WORKER_COLD_START_MS = "tenantry.worker.cold_start_ms"
+
+PREFILL_MEMBER = "tenantry.prefill.member"
+PREFILL_FORMATS = "tenantry.prefill.formats"
 PREFILL_CHUNKS = "tenantry.prefill.chunks"
+PREFILL_TOKENS = "tenantry.prefill.tokens"
+PREFILL_CACHED_TOKENS = "tenantry.prefill.cached_tokens"
+
+DECODE_MEMBER = "tenantry.decode.member"
+DECODE_FORMATS = "tenantry.decode.formats"
+DECODE_TOKENS = "tenantry.decode.tokens"
+DECODE_STEPS = "tenantry.decode.steps"
+DECODE_MEAN_BATCH = "tenantry.decode.mean_batch"
+DECODE_PREEMPTIONS = "tenantry.decode.preemptions"
+
+RESERVED_PAGES = "tenantry.reserve.pages"
+RESERVED_PRESENT_PAGES = "tenantry.reserve.present_pages"
+"""That the decode member had already."""
+
+HANDOFF_DIRECTION = "tenantry.handoff.direction"
+HANDOFF_PAGES = "tenantry.handoff.pages"
+HANDOFF_BYTES = "tenantry.handoff.bytes"
+
+ROUTE_PHASE = "tenantry.route.phase"
+RETRY_MEMBERS = "tenantry.retry.members"
+OUTPUT_TOKENS_SO_FAR = "tenantry.output.tokens"
+LINK = "tenantry.link"
+
+RETRY_EVENT = "tenantry.retry"
+PREEMPTED_EVENT = "tenantry.preempted"
+
+OPERATORS_OWN = frozenset(
+    {PREFILL_MEMBER, DECODE_MEMBER, RETRY_MEMBERS, SERVER_ADDRESS, SERVER_PORT}
+)
+"""Where things run: nothing of a tenant's, and left out of what is sent to one."""
+
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+CONTENT = frozenset({INPUT_MESSAGES, OUTPUT_MESSAGES})
+"""What users and models said: sent to the tenant alone, and only where the tenant wants it."""

@@ -96,6 +96,23 @@ class Namespaces:
             raise no_namespace(namespace_id)
         return Namespace(**row)
 
+    async def find_namespace(self, account: str, id_or_title: str) -> Namespace:
+        """Return the account's own that has an id, else the one that has a title.
+
+        Configurations that were written elsewhere have ids that nobody has here. Raises `NoSuchRecord`.
+        """
+        wanted = sa.select(namespaces).where(
+            namespaces.c.account_id == account,
+            namespaces.c.title.is_not(None),
+            sa.or_(namespaces.c.id == id_or_title, namespaces.c.title == id_or_title),
+        )
+        async with self._database.connect() as connection:
+            rows = (await connection.execute(wanted)).mappings().all()
+        found = sorted((Namespace(**row) for row in rows), key=lambda each: each.id != id_or_title)
+        if not found:
+            raise no_namespace(id_or_title)
+        return found[0]
+
     async def list_namespaces(
         self, account: str, *, offset: int = 0, limit: int = MAX_NAMESPACES
     ) -> tuple[list[Namespace], int]:
@@ -139,4 +156,5 @@ def _check_title(title: str) -> None:
 
 
 def no_namespace(namespace_id: str) -> NoSuchRecord:
-    return NoSuchRecord("KV namespace", namespace_id[:64])
+    hint = "the id or the title of one of the account's own names it"
+    return NoSuchRecord("KV namespace", namespace_id[:64], hint)

@@ -15,12 +15,14 @@ A frame on the stream:
 | 5 | runtime | `Cancel`: nobody waits for an invocation any more |
 | 6 | runtime | `Result`, 7 `Refusal`, 8 `Fetched`, 9 `Streamed`: how a call ended |
 | 10 | runtime | `Drain`: no more invocations come |
+| 11 | runtime | `Resume`: those that come from here on may begin again |
 | 20 | isolate | `Loaded`, 21 `LoadFailed` |
 | 22 | isolate | `Respond`, 23 `Returned`, 24 `Failed`: how an invocation ended, or its response begins |
 | 25 | isolate | `Finished`: nothing of an invocation runs any more, `wait_until` included |
 | 26 | isolate | `Call`, 27 `Forget`: a call begins, or nobody waits for it any more |
 | 28 | isolate | `Log` |
 | 29 | isolate | `NeverEnds`: an invocation waits for nothing that can come |
+| 30 | isolate | `Busy`: what keeps it from reading |
 | 40 | both | `Data`, 41 `End`, 42 `Break`, 43 `Credit`: of a stream of bytes |
 
 A stream has one sender. Its opener names it: even numbers are the runtime's, odd ones the isolate's,
@@ -30,6 +32,10 @@ the isolate hands on unread costs it nothing: naming the runtime's own stream as
 or of a call lets the runtime carry it past the isolate, and voids its number. A receiver ends a stream
 that it does not want with `Break`; the sender has the last word, `End` or a `Break` of its own, and with
 that the number is void. `Credit` and `Break` that cross the last word on their way mean nothing.
+
+An isolate that does not read is asked by a signal, SIGURG, and says what keeps it: `Busy`. The invocations
+that it has not begun then it never begins, neither those that it has read nor those that come before
+`Resume`: the runtime begins them elsewhere, and their numbers are void.
 
 Numbers of invocations, calls and streams only ever grow. When nothing is left to do after `Drain`, the
 isolate ends.
@@ -197,6 +203,10 @@ class Drain(_Frame, frozen=True, tag=10):
     """No more invocations come."""
 
 
+class Resume(_Frame, frozen=True, tag=11):
+    """Answers `Busy`: what was sent before has begun or never will."""
+
+
 class Loaded(_Frame, frozen=True, tag=20):
     """The worker is ready."""
 
@@ -290,6 +300,19 @@ class NeverEnds(_Frame, frozen=True, tag=29):
     line: int
 
 
+class Busy(_Frame, frozen=True, tag=30):
+    """What keeps the isolate from reading, and which invocations it gives back unbegun."""
+
+    invocation: Id
+    """In whose task it works or waits; 0: in none."""
+    path: Name
+    line: int
+    last: Id
+    """The last that it has read; those after it are given back."""
+    unbegun: Annotated[list[Id], Meta(max_length=1024)]
+    """So are these."""
+
+
 class Data(_Frame, frozen=True, tag=40):
     """Bytes of a stream."""
 
@@ -329,6 +352,7 @@ ToIsolate: TypeAlias = (
     | Fetched
     | Streamed
     | Drain
+    | Resume
     | Data
     | End
     | Break
@@ -345,6 +369,7 @@ FromIsolate: TypeAlias = (
     | Forget
     | Log
     | NeverEnds
+    | Busy
     | Data
     | End
     | Break

@@ -26,4 +26,6 @@ class Outcome(StrEnum):
     """No isolate was free in time."""
     VIOLATION = "protocolViolation"
     """The isolate said what no worker says by itself, and was ended."""
+    UNRESPONSIVE = "unresponsive"
+    """Another invocation held its isolate up, and was ended with it."""
     RESPONSE_TOO_LARGE = "responseStreamTooLarge"

@@ -8,6 +8,9 @@ The application finds `env` in `scope["env"]`. Its lifespan begins with the firs
 and ends with the isolate, so that all its requests share what start-up made. What it does after its
 response, such as background tasks, goes on as `wait_until` does. When the client goes away, it receives
 `http.disconnect`, and sending raises `OSError`.
+
+Where the worker is called by a path, `/workers/<account>/<worker>/`, that is the application's `root_path`:
+the links and redirects that frameworks make, and their pages of documentation, lead there.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from ._entrypoints import Context, keep
 from ._env import Env
 from ._headers import Headers
 from ._host import Invocation, current, enter
+from ._mount import mount_of
 from ._request import Request
 from ._response import NULL_BODY, Response
 from ._streams import ReadableStream
@@ -237,15 +241,17 @@ async def _started(isolate: Invocation, app: App) -> _Lifespan:
 
 def _scope_of(request: Request, env: Env, state: dict[str, Any]) -> dict[str, Any]:
     url = urlsplit(request.url)
+    root = mount_of(request)
     return {
         "type": "http",
         "asgi": ASGI,
         "http_version": "1.1",
         "method": str(request.method),
         "scheme": url.scheme,
-        "path": unquote(url.path),
-        "raw_path": url.path.encode(),
-        "root_path": "",
+        # ASGI: both begin with the root
+        "path": root + unquote(url.path),
+        "raw_path": (root + url.path).encode(),
+        "root_path": root,
         "query_string": url.query.encode(),
         "headers": [
             (name.encode("latin-1"), value.encode("latin-1"))

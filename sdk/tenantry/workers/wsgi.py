@@ -20,6 +20,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from ._entrypoints import Context
 from ._env import Env
 from ._host import current
+from ._mount import mount_of
 from ._request import Request
 from ._response import NULL_BODY, Response
 from ._streams import ReadableStream
@@ -98,7 +99,7 @@ def _environ_of(request: Request, body: bytes) -> dict[str, Any]:
     url = urlsplit(request.url)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": str(request.method),
-        "SCRIPT_NAME": "",
+        "SCRIPT_NAME": mount_of(request),
         "PATH_INFO": unquote_to_bytes(url.path).decode("latin-1"),
         "QUERY_STRING": url.query,
         "SERVER_NAME": url.hostname or "",
@@ -116,6 +117,7 @@ def _environ_of(request: Request, body: bytes) -> dict[str, Any]:
         "wsgi.run_once": False,
     }
     for name, value in request.headers.items():
-        if name not in ("content-type", "content-length"):
+        # `cf_connecting_ip` would be taken for `cf-connecting-ip`, which no client can send
+        if name not in ("content-type", "content-length") and "_" not in name:
             environ[f"HTTP_{name.upper().replace('-', '_')}"] = value
     return environ

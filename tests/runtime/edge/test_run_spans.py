@@ -52,7 +52,10 @@ async def test_a_request_is_one_trace_with_its_stages(
         response = await edge.run(stream=True, prompt_cache_key="ses_1")
 
     names = [span.name for span in exporter.get_finished_spans()]
-    assert names == ["tokenize", "queue", "prefill", "decode", "chat @cf/moonshotai/kimi-k2.6"]
+    assert names == [
+        *("tokenize", "admit", "route", "queue", "prefill", "decode"),
+        "chat @cf/moonshotai/kimi-k2.6",
+    ]
     root = the_root(exporter)
     assert {span.context.trace_id for span in exporter.get_finished_spans()} == {
         root.context.trace_id
@@ -60,7 +63,9 @@ async def test_a_request_is_one_trace_with_its_stages(
     seen = attributes(root)
     assert seen["gen_ai.request.model"] == "kimi-k2.6"
     assert seen["gen_ai.response.model"] == "@cf/moonshotai/kimi-k2.6"
-    assert seen["gen_ai.conversation.id"] == "ses_1"
+    # what stands for the session, never the session
+    assert seen["gen_ai.conversation.id"] == "a21288b39788aba4"
+    assert "ses_1" not in str([attributes(span) for span in exporter.get_finished_spans()])
     assert seen["gen_ai.response.finish_reasons"] == ("stop",)
     assert seen["gen_ai.response.id"] == f"chatcmpl-{response.headers['cf-ai-req-id']}"
     assert seen["gen_ai.usage.output_tokens"] == 3
@@ -126,3 +131,31 @@ async def test_the_callers_trace_goes_on(
             await client.post(RUN, content=a_body(), headers=headers)
 
     assert the_root(exporter).context.trace_id == int(trace_id, 16)
+
+
+@pytest.mark.asyncio
+async def test_nodes_are_told_the_requests_span(
+    state: State, tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    node = FakeTokenSource(f"42{END}", timings=TIMINGS)
+    async with an_edge(state, node, tracer=tracer) as edge:
+        await edge.run()
+    async with an_edge(state, node) as untraced:
+        await untraced.run()
+
+    context = the_root(exporter).context
+    told, nothing = (submit.traceparent for submit in node.submits)
+    assert told.split("-")[1:3] == [f"{context.trace_id:032x}", f"{context.span_id:016x}"]
+    assert nothing == ""
+
+
+@pytest.mark.asyncio
+async def test_several_answers_are_told_apart(
+    state: State, tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    node = FakeTokenSource(f"42{END}", timings=TIMINGS)
+    async with an_edge(state, node, tracer=tracer) as edge:
+        await edge.run(n=3)
+
+    decodes = [span for span in exporter.get_finished_spans() if span.name == "decode"]
+    assert [attributes(span)["tenantry.choice"] for span in decodes] == [0, 1, 2]

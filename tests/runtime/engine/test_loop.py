@@ -130,6 +130,10 @@ def test_timings_come_with_the_last_tokens() -> None:
         first_token_ns=queued_ns + 3 * second,
         finished_ns=queued_ns + 5 * second,
         num_prefill_chunks=3,
+        # 70 tokens, in the pool that both members share
+        num_handoff_pages=2,
+        num_steps=2,
+        num_step_rows=2,
     )
 
 

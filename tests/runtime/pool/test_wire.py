@@ -58,6 +58,7 @@ def test_all_that_is_said_of_a_sequence_survives_packing() -> None:
         num_generated=1,
         is_background=True,
         first_token_within_ms=800,
+        traceparent=f"00-{'a' * 32}-{'b' * 16}-01",
     )
     defaults = {field.name: field.default for field in msgspec.structs.fields(Submit)}
     assert all(getattr(submit, name) != value for name, value in defaults.items())

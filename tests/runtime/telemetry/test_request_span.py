@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import opentelemetry.semconv._incubating.attributes.gen_ai_attributes as gen_ai
 import pytest
@@ -15,17 +17,22 @@ from opentelemetry.semconv.attributes import (
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
 from tenantry_runtime.core import (
+    ContentDelta,
     FinishReason,
     GenerateRequest,
     Message,
+    ReasoningDelta,
     RequestId,
     Sampling,
     TenantId,
+    ToolCallArguments,
+    ToolCallStart,
     Usage,
 )
 from tenantry_runtime.errors import GenerationFailed, InvalidInput
 from tenantry_runtime.pool.messages import Timings
 from tenantry_runtime.telemetry import ClientGone, RequestSpan, tracing
+from tenantry_runtime.telemetry.content import MAX_CHARS
 
 MODEL = "@cf/moonshotai/kimi-k2.6"
 
@@ -91,7 +98,9 @@ def test_the_root_span_carries_the_current_names_of_the_conventions(
         gen_ai.GEN_AI_REQUEST_TEMPERATURE: 0.5,
         gen_ai.GEN_AI_REQUEST_TOP_P: 0.9,
         gen_ai.GEN_AI_REQUEST_TOP_K: 40,
-        gen_ai.GEN_AI_CONVERSATION_ID: "ses_1",
+        # `printf 'dev\0ses_1' | b2sum -l 64`
+        gen_ai.GEN_AI_CONVERSATION_ID: "a21288b39788aba4",
+        "tenantry.session.hash": "a21288b39788aba4",
         gen_ai.GEN_AI_USAGE_INPUT_TOKENS: 10,
         gen_ai.GEN_AI_USAGE_OUTPUT_TOKENS: 5,
         gen_ai.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: 3,
@@ -142,7 +151,7 @@ def test_the_nodes_stages_become_children_with_its_times(
     assert times["queue"] == (1_000, 2_000)
     assert times["prefill"] == (2_000, 5_000)
     assert times["decode"] == (5_000, 9_000)
-    assert dict(spans["prefill"].attributes or {}) == {"tenantry.prefill.chunks": 3}
+    assert (spans["prefill"].attributes or {})["tenantry.prefill.chunks"] == 3
 
 
 def test_an_incoming_traceparent_is_continued(
@@ -211,3 +220,96 @@ def test_a_client_that_left_is_told_apart(tracer: Tracer, exporter: InMemorySpan
     assert root.status.status_code is StatusCode.UNSET
     assert (root.attributes or {})[error_attributes.ERROR_TYPE] == "ClientGone"
     assert http_attributes.HTTP_RESPONSE_STATUS_CODE not in (root.attributes or {})
+
+
+def test_an_error_on_the_way_is_named_and_never_quoted(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    span = a_span(tracer)
+    with pytest.raises(InvalidInput):
+        with span.tokenizing():
+            raise InvalidInput("messages", "says: my secret")
+    span.end(status=400)
+
+    tokenize, _ = exporter.get_finished_spans()
+    assert dict(tokenize.attributes or {}) == {error_attributes.ERROR_TYPE: "InvalidInput"}
+    assert "secret" not in tokenize.to_json()
+
+
+def test_what_nodes_are_told_is_the_root_span(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    span = a_span(tracer)
+    traceparent = span.traceparent
+    span.end(status=200)
+
+    [root] = exporter.get_finished_spans()
+    context = root.context
+    named = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    assert traceparent == named
+    assert context.trace_flags.sampled
+
+
+def test_where_nothing_is_traced_nodes_are_told_nothing() -> None:
+    with tracing({}) as tracer:
+        span = a_span(tracer)
+        assert (span.traceparent, span.trace_id) == ("", "")
+        span.end(status=200)
+
+
+def test_what_was_said_is_in_no_span(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
+    span = a_span(tracer)
+    span.asked(a_request(), model=MODEL, tenant=TenantId("dev"))
+    span.hear([ContentDelta("the answer")], 0)
+    span.end(status=200)
+
+    [root] = exporter.get_finished_spans()
+    assert "the answer" not in root.to_json()
+    assert "gen_ai.input.messages" not in (root.attributes or {})
+
+
+def test_what_was_said_is_in_the_spans_of_a_tenant_that_wants_it(
+    exporter: InMemorySpanExporter, tmp_path: Path
+) -> None:
+    file = tmp_path / "tenants.toml"
+    file.write_text('[tenants.dev]\nendpoint = "http://127.0.0.1:9"\ncontent = true\n')
+    environ = {"TENANTRY_TENANT_TRACES": str(file)}
+    with tracing(environ, processors=[SimpleSpanProcessor(exporter)]) as tracer:
+        span = a_span(tracer)
+        span.asked(a_request(), model=MODEL, tenant=TenantId("dev"))
+        span.hear([ReasoningDelta("hm"), ContentDelta("the "), ContentDelta("answer")], 0)
+        span.hear([ToolCallStart(0, "c1", "f"), ToolCallArguments(0, "{}")], 0)
+        span.end(status=200)
+
+    [root] = exporter.get_finished_spans()
+    attributes = root.attributes or {}
+    assert json.loads(str(attributes["gen_ai.input.messages"])) == [
+        {"role": "user", "parts": [{"type": "text", "content": "hi"}]}
+    ]
+    assert json.loads(str(attributes["gen_ai.output.messages"])) == [
+        {
+            "role": "assistant",
+            "parts": [
+                {"type": "reasoning", "content": "hm"},
+                {"type": "text", "content": "the answer"},
+                {"type": "tool_call", "id": "c1", "name": "f", "arguments": "{}"},
+            ],
+        }
+    ]
+
+
+def test_a_long_conversation_is_cut(exporter: InMemorySpanExporter, tmp_path: Path) -> None:
+    file = tmp_path / "tenants.toml"
+    file.write_text('[tenants.dev]\nendpoint = "http://127.0.0.1:9"\ncontent = true\n')
+    environ = {"TENANTRY_TENANT_TRACES": str(file)}
+    with tracing(environ, processors=[SimpleSpanProcessor(exporter)]) as tracer:
+        span = a_span(tracer)
+        span.asked(a_request(prompt="x" * 100_000), model=MODEL, tenant=TenantId("dev"))
+        for _ in range(100):
+            span.hear([ContentDelta("y" * 1000)], 0)
+        span.end(status=200)
+
+    [root] = exporter.get_finished_spans()
+    attributes = root.attributes or {}
+    for name in ("gen_ai.input.messages", "gen_ai.output.messages"):
+        assert len(str(attributes[name])) <= MAX_CHARS + 1

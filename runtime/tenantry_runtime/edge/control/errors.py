@@ -47,6 +47,9 @@ _MISSING = {
 def refused(error: TenantryError) -> tuple[int, envelope.ErrorEntry]:
     """Return an answer's status, and what it says is wrong."""
     status, code = _status_and_code(error)
+    if isinstance(error, RecordExists) and error.kind == KV_NAMESPACE:
+        message = f"a KV namespace has the title {error.id!r} already; choose another title"
+        return status, envelope.ErrorEntry(code=code, message=message)
     message = str(error) if isinstance(error, RequestError) else envelope.message(error)
     return status, envelope.ErrorEntry(code=code, message=message)
 

@@ -1,4 +1,4 @@
-"""KV namespaces, their keys and values."""
+"""KV namespaces, their keys and values. In paths, a namespace's title stands for its id where no id is that."""
 
 from __future__ import annotations
 
@@ -63,19 +63,20 @@ async def post_namespace(call: Call) -> Response:
 
 async def show_namespace(call: Call) -> Response:
     """Show a namespace."""
-    return success(_namespace(await call.services.kv.namespace(call.account, _id(call))))
+    return success(_namespace(await _found(call)))
 
 
 async def put_namespace(call: Call) -> Response:
     """Give a namespace another title."""
     asked = await call.json(NamespaceInput)
-    await call.services.kv.rename_namespace(call.account, _id(call), asked.title)
-    return success(_namespace(await call.services.kv.namespace(call.account, _id(call))))
+    namespace_id = await _id(call)
+    await call.services.kv.rename_namespace(call.account, namespace_id, asked.title)
+    return success(_namespace(await call.services.kv.namespace(call.account, namespace_id)))
 
 
 async def delete_namespace(call: Call) -> Response:
     """Delete a namespace with all its keys."""
-    await call.services.kv.delete_namespace(call.account, _id(call))
+    await call.services.kv.delete_namespace(call.account, await _id(call))
     return success(None)
 
 
@@ -84,7 +85,7 @@ async def list_keys(call: Call) -> Response:
     query = call.request.query_params
     page = await call.services.kv.list(
         call.account,
-        _id(call),
+        await _id(call),
         prefix=query.get("prefix", ""),
         limit=call.number("limit", default=MAX_LIST_KEYS, most=MAX_LIST_KEYS),
         cursor=query.get("cursor"),
@@ -95,7 +96,7 @@ async def list_keys(call: Call) -> Response:
 
 async def get_value(call: Call) -> Response:
     """Answer with a value's bytes."""
-    found = await call.services.kv.get(call.account, _id(call), _key_of(call))
+    found = await call.services.kv.get(call.account, await _id(call), _key_of(call))
     if found is None:
         raise NoSuchRecord("key", _key_of(call))
     headers = {"content-type": "application/octet-stream"}
@@ -106,7 +107,7 @@ async def get_value(call: Call) -> Response:
 
 async def get_metadata(call: Call) -> Response:
     """Answer with a key's metadata."""
-    found = await call.services.kv.get(call.account, _id(call), _key_of(call))
+    found = await call.services.kv.get(call.account, await _id(call), _key_of(call))
     if found is None:
         raise NoSuchRecord("key", _key_of(call))
     return success(None if found.metadata is None else msgspec.Raw(found.metadata))
@@ -128,13 +129,13 @@ async def put_value(call: Call) -> Response:
         expiration_s=_seconds(call, "expiration") if "expiration" in query else None,
         ttl_s=_seconds(call, "expiration_ttl") if "expiration_ttl" in query else None,
     )
-    await call.services.kv.put(call.account, _id(call), [write])
+    await call.services.kv.put(call.account, await _id(call), [write])
     return success(None)
 
 
 async def delete_value(call: Call) -> Response:
     """Delete a key; one that is not there is no error."""
-    await call.services.kv.delete(call.account, _id(call), [_key_of(call)])
+    await call.services.kv.delete(call.account, await _id(call), [_key_of(call)])
     return success(None)
 
 
@@ -143,21 +144,21 @@ async def put_bulk(call: Call) -> Response:
     asked = await call.json(tuple[KeyValueInput, ...], max_bytes=MAX_BULK_BYTES)
     now_ms = call.services.kv.now_ms()
     writes = [_write(each, now_ms) for each in asked]
-    await call.services.kv.put(call.account, _id(call), writes)
+    await call.services.kv.put(call.account, await _id(call), writes)
     return success({"successful_key_count": len(writes), "unsuccessful_keys": []})
 
 
 async def delete_bulk(call: Call) -> Response:
     """Delete many keys."""
     keys = await call.json(tuple[str, ...], max_bytes=MAX_BULK_BYTES)
-    await call.services.kv.delete(call.account, _id(call), keys)
+    await call.services.kv.delete(call.account, await _id(call), keys)
     return success({"successful_key_count": len(keys), "unsuccessful_keys": []})
 
 
 async def get_bulk(call: Call) -> Response:
     """Answer with several values at once."""
     asked = await call.json(KeysInput)
-    found = await call.services.kv.get_many(call.account, _id(call), asked.keys)
+    found = await call.services.kv.get_many(call.account, await _id(call), asked.keys)
     values: dict[str, Any] = {}
     for key in asked.keys:
         entry = found.get(key)
@@ -216,8 +217,13 @@ def _seconds(call: Call, name: str) -> int:
     return call.number(name, default=0, least=0, most=9_999_999_999)
 
 
-def _id(call: Call) -> str:
-    return str(call.request.path_params["namespace"])
+async def _found(call: Call) -> Namespace:
+    asked = str(call.request.path_params["namespace"])
+    return await call.services.kv.find_namespace(call.account, asked)
+
+
+async def _id(call: Call) -> str:
+    return (await _found(call)).id
 
 
 def _key_of(call: Call) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import Any
 
@@ -17,11 +18,13 @@ from .call import Call, paged, success, timestamp
 from .errors import SERVICE
 from .form import read_form
 from .metadata import Metadata, read_bindings
-from .upload import add_version, check_targets, receive_version
+from .upload import add_version, receive_version, with_targets
 
 MAX_TAGS = 32
 MAX_TAG_CHARS = 256
 MAX_OBSERVABILITY_BYTES = 4 << 10
+
+_log = logging.getLogger(__name__)
 
 
 class SettingsChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,12 +189,12 @@ async def _with_bindings(
             for each in given
         )
     )
-    await check_targets(call, bindings.new)
+    targets = await with_targets(call, bindings.new)
     old = newest.version
     new = NewVersion(
         main_module=old.main_module,
         files=old.files,
-        bindings=bindings.new,
+        bindings=targets,
         secrets=bindings.secrets,
         inherited=bindings.inherited,
         limits=old.limits,
@@ -244,8 +247,14 @@ def _check_settings(change: SettingsChange) -> None:
 
 
 async def delete_script(call: Call) -> Response:
-    """End a worker."""
+    """End a worker, and forget what it said."""
     await call.services.workers.scripts.delete(call.account, call.worker, force=call.flag("force"))
+    if call.services.logs is not None:
+        try:
+            await call.services.logs.forget(call.account, call.worker)
+        except OSError as error:
+            # the worker is gone; its logs will be, in time
+            _log.error("cannot delete the logs of a worker that is deleted: %s", error)
     return success({"id": call.worker})
 
 

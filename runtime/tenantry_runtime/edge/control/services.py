@@ -93,6 +93,14 @@ class Tails(Protocol):
         ...
 
 
+class Logs(Protocol):
+    """What is kept of what workers did and said: `workers.logs`."""
+
+    async def forget(self, tenant: TenantId, worker: str) -> None:
+        """Delete what is kept of a worker. Raises `OSError`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
     """What isolates run."""
@@ -133,6 +141,8 @@ class ControlServices:
     startup: StartUpCheck
     tails: Tails | None = None
     """None: this edge has none."""
+    logs: Logs | None = None
+    """None: nothing is kept here."""
     dependencies: Dependencies | None = None
     """None: what a worker depends on comes vendored."""
     interpreter: Interpreter = field(default_factory=Interpreter)

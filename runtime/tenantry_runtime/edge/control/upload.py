@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import anyio
+from msgspec.structs import replace
 
 from tenantry_runtime.errors import (
     ConfigurationError,
@@ -105,12 +106,12 @@ def _check_main_module(call: Call, metadata: Metadata, parts: Mapping[str, Part]
 
 async def _new_version(call: Call, metadata: Metadata, modules: Modules) -> NewVersion:
     bindings = read_bindings(metadata.bindings)
-    await check_targets(call, bindings.new)
+    targets = await with_targets(call, bindings.new)
     digest, lock = await _dependencies(call, modules, metadata.extensions.dependencies)
     return NewVersion(
         main_module=metadata.main_module,
         files=await _keep(call.services, modules.files),
-        bindings=bindings.new,
+        bindings=targets,
         secrets=bindings.secrets,
         keep_types=frozenset(metadata.keep_bindings),
         inherited=bindings.inherited,
@@ -126,18 +127,26 @@ async def _new_version(call: Call, metadata: Metadata, modules: Modules) -> NewV
     )
 
 
-async def check_targets(call: Call, bindings: Sequence[Binding]) -> None:
-    """Raise `ScriptRefused` for a namespace or a worker that the account does not have."""
+async def with_targets(call: Call, bindings: Sequence[Binding]) -> tuple[Binding, ...]:
+    """Return bindings with namespaces by their ids, which may be named by their titles.
+
+    Raises `ScriptRefused` for a namespace or a worker that the account does not have.
+    """
+    return tuple([await _with_target(call, binding) for binding in bindings])
+
+
+async def _with_target(call: Call, binding: Binding) -> Binding:
     services = call.services
-    for binding in bindings:
-        try:
-            match binding:
-                case KvBinding(namespace_id=namespace_id):
-                    await services.kv.namespace(call.account, namespace_id)
-                case ServiceBinding(service=service) if service != call.worker:
-                    await services.workers.scripts.get(call.account, service)
-        except NoSuchRecord as error:
-            raise ScriptRefused(f"binding {binding.name!r}: {error}") from error
+    try:
+        match binding:
+            case KvBinding(namespace_id=asked):
+                found = await services.kv.find_namespace(call.account, asked)
+                return replace(binding, namespace_id=found.id)
+            case ServiceBinding(service=service) if service != call.worker:
+                await services.workers.scripts.get(call.account, service)
+    except NoSuchRecord as error:
+        raise ScriptRefused(f"binding {binding.name!r}: {error}") from error
+    return binding
 
 
 async def _dependencies(

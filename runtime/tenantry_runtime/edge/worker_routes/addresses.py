@@ -9,7 +9,7 @@
 The first is an origin of its own in browsers. The second is not: every worker of the edge, and the edge's
 own pages, are one origin there. So no cookie comes or goes by it, and what a browser shows of it is put
 into a sandbox of its own (`response.SANDBOX`), where a page's scripts reach nothing that is not public. It
-is for programs, and for pages that call nobody.
+is for programs, and for pages that call nobody. ANY is no host that is an account's, for routes or workers.
 
 Below a domain of your own, workers of all tenants can set cookies for that whole domain, unless it is on
 the Public Suffix List.
@@ -51,15 +51,14 @@ class WorkerUrls:
     def __init__(self, domain: str = "localhost", routed: Iterable[str] = ()) -> None:
         """`domain` is below which accounts and workers are names; `routed` are those of routes."""
         self.domain = domain.lower()
-        self._suffix = f".{self.domain}".encode()
+        self._suffix = f".{self.domain}"
         self._routed = frozenset(name.lower() for name in routed)
 
-    def of_host(self, host: bytes, path: bytes) -> Address | None:
-        """Return the worker that a Host header names; None if it is no such host."""
-        name = without_port(host).encode("latin-1")
-        if not name.endswith(self._suffix):
+    def of_host(self, host: str, path: bytes) -> Address | None:
+        """Return the worker that a host, as `authority.Authority` has it, names; None if it is no such."""
+        if not host.endswith(self._suffix):
             return None
-        labels = name[: -len(self._suffix)].decode("latin-1").split(".")
+        labels = host[: -len(self._suffix)].split(".")
         if len(labels) != 2:
             return None
         worker, account = labels
@@ -67,8 +66,15 @@ class WorkerUrls:
 
     def may_be_routed(self, host: str) -> bool:
         """Say whether a host, without its port, could be that of a route."""
+        return host.endswith(self._suffix) or self.is_tenants(host)
+
+    def is_tenants(self, host: str) -> bool:
+        """Say whether a host is for the workers of one account alone.
+
+        There, nobody else's worker answers by its path: it would speak in that account's name.
+        """
         # every account has routes at ACCOUNT.localhost, whatever the domain of workers is
-        if host.endswith((f".{self.domain}", ".localhost")):
+        if host.endswith(".localhost"):
             return True
         labels = host.split(".")
         return any(".".join(labels[start:]) in self._routed for start in range(len(labels)))
@@ -88,13 +94,6 @@ class WorkerUrls:
     def url(self, account: str, worker: str, *, port: int | None = None) -> str:
         """Return the URL of a worker's host."""
         return f"http://{worker}.{account}.{self.domain}" + (f":{port}" if port else "")
-
-
-def without_port(host: bytes) -> str:
-    """Return the name in a Host header, in lower case and without a dot at its end."""
-    if host.startswith(b"["):
-        return host.decode("latin-1")
-    return host.partition(b":")[0].decode("latin-1").lower().removesuffix(".")
 
 
 def is_possible(account: str, worker: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -24,7 +25,7 @@ class Departure:
         self._tasks = tasks
         self._is_armed = False
         self._is_over = False
-        self._waiting: anyio.CancelScope | None = None
+        self._waiting: list[anyio.CancelScope] = []
 
     def arm(self) -> None:
         """Wait for what the client does next; what comes of a body is thrown away."""
@@ -32,11 +33,22 @@ class Departure:
             self._is_armed = True
             self._wait()
 
+    def meanwhile(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Have a function run, until `over` at the latest."""
+        scope = anyio.CancelScope()
+        self._waiting.append(scope)
+
+        async def run() -> None:
+            with scope:
+                await function()
+
+        self._tasks.start_soon(run)
+
     def over(self) -> None:
         """Care no longer: the response is whole, or nobody is left to send it to."""
         self._is_over = True
-        if self._waiting is not None:
-            self._waiting.cancel()
+        for scope in self._waiting:
+            scope.cancel()
 
     def happened(self) -> None:
         """Hear that the client has left."""
@@ -51,8 +63,7 @@ class Departure:
             # granian's is one; a task that waits would cost as much as the rest of the edge's work
             coming.add_done_callback(self._came)
         else:
-            self._waiting = anyio.CancelScope()
-            self._tasks.start_soon(self._until_gone, coming, self._waiting)
+            self.meanwhile(lambda: self._until_gone(coming))
 
     # Any: the future is granian's own
     def _came(self, coming: Any) -> None:
@@ -63,12 +74,11 @@ class Departure:
         else:
             self._wait()
 
-    async def _until_gone(self, coming: Any, scope: anyio.CancelScope) -> None:
-        with scope:
-            message: Message = await coming
-            while not _is_gone(message):
-                message = await self._receive()
-            self.happened()
+    async def _until_gone(self, coming: Awaitable[Message]) -> None:
+        message = await coming
+        while not _is_gone(message):
+            message = await self._receive()
+        self.happened()
 
 
 def _is_gone(message: Message) -> bool:

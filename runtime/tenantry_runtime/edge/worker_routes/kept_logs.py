@@ -18,7 +18,6 @@ from starlette.routing import Route
 from tenantry_runtime.edge.control.call import Call, endpoint, success
 from tenantry_runtime.edge.control.services import ControlServices
 from tenantry_runtime.errors import InvalidInput
-from tenantry_runtime.tenancy.workers.names import check_worker_name
 from tenantry_runtime.workers.logs import KeptLogs
 
 MAX_RECORDS = 1000
@@ -29,7 +28,8 @@ def logs_route(base: str, services: ControlServices, logs: KeptLogs) -> Route:
     """Return the route; `base` is the path of an account's workers."""
 
     async def show(call: Call) -> Response:
-        check_worker_name(call.worker)
+        # a name that is none is no file's either
+        await services.workers.scripts.get(call.account, call.worker)
         asked = call.request.query_params
         outcomes = asked.get("outcome")
         page = await logs.read(

@@ -23,6 +23,8 @@ class RouteLimits(
     """Of all names and values."""
     body_timeout_s: Annotated[float, Meta(gt=0)] = 60.0
     """Between two pieces of a request's body."""
+    unread_timeout_s: Annotated[float, Meta(gt=0)] = 60.0
+    """A body that the worker reads nothing of for so long is thrown away: reading it fails from then on."""
     stall_timeout_s: Annotated[float, Meta(gt=0)] = 60.0
     """A client that takes nothing of a response for so long is given up."""
 

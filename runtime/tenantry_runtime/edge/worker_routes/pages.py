@@ -9,6 +9,7 @@
 | `overloaded`, or the edge has no place, or ends | 503 | 1105 |
 | the store does not answer | 503 | 1105 |
 | the URL, the headers or the body are too large | 414, 431, 413 | 1042 |
+| the request is for no one host, or asks for a proxy | 400, 405 | 1042 |
 
 1101 and 1102 are Cloudflare's. What a worker printed or raised is its owner's alone, and in none of these.
 A client that asks for HTML gets a page, others JSON.
@@ -41,6 +42,7 @@ _STATUS: Mapping[Outcome, tuple[int, int, str]] = MappingProxyType(
         Outcome.EXCEEDED_CPU: (503, EXCEEDED, "used more CPU time than it may"),
         Outcome.EXCEEDED_MEMORY: (503, EXCEEDED, "used more memory than it may"),
         Outcome.EXCEEDED_WALL: (503, EXCEEDED, "took longer than it may"),
+        Outcome.UNRESPONSIVE: (503, UNAVAILABLE, "was held up by another request"),
         Outcome.OVERLOADED: (503, UNAVAILABLE, "has more requests than it can serve"),
         Outcome.CANCELED: (503, UNAVAILABLE, "was stopped"),
         Outcome.OK: (500, RAISED, "ended without a response"),
@@ -87,7 +89,7 @@ class _Reason(msgspec.Struct, frozen=True, kw_only=True):
 class _Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     success: bool
     errors: tuple[_Reason, ...]
-    worker: str
+    worker: str = ""
     ray: str
     outcome: str = ""
     hint: str = ""
@@ -110,11 +112,11 @@ def of_failure(failed: WorkerFailed, worker: str, ray: str) -> Problem:
 
 
 def of_refusal(refused: Refused, worker: str, ray: str) -> Problem:
-    """Tell of a request that no worker heard of."""
+    """Tell of a request that no worker heard of; `worker` is empty where it is for none."""
     return Problem(
         status=refused.status,
         code=refused.code,
-        message=f"Worker {worker}: {refused.problem}",
+        message=f"Worker {worker}: {refused.problem}" if worker else refused.problem,
         worker=worker,
         ray=ray,
         retry_after_s=refused.retry_after_s,
@@ -129,7 +131,8 @@ def unknown_worker(account: str, worker: str, ray: str) -> Problem:
         message=f"There is no worker {worker} in account {account}",
         worker=worker,
         ray=ray,
-        hint="If it is yours: workerctl deploy puts it here, and workerctl deployments list shows it",
+        hint="If it is yours: workerctl deploy puts it here, and workerctl deployments list shows it. "
+        "One that is there may have no URL of its own: workers_dev and routes in its configuration say so",
     )
 
 

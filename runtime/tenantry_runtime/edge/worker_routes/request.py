@@ -9,6 +9,7 @@ from tenantry_runtime.telemetry import WorkerSpan
 from tenantry_runtime.workers.interface import Invocation
 
 from .addresses import Address
+from .authority import Authority
 from .limits import MAX_HEADERS, RouteLimits
 from .pages import Refused
 
@@ -23,22 +24,31 @@ HOP_BY_HOP = frozenset(
 _OURS = frozenset(
     {
         *("cf-ray", "cf-connecting-ip", "cf-visitor", "cf-worker", "cf-ew-via"),
-        *("x-forwarded-prefix", "x-forwarded-proto", "true-client-ip", "x-real-ip"),
+        *("x-forwarded-prefix", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-port"),
+        *("x-forwarded-server", "x-forwarded-for", "forwarded", "true-client-ip", "x-real-ip"),
+        # said anew, as the request was routed
+        "host",
     }
 )
 """What the edge says of a request, and a client may not."""
 
 _NOT_PASSED = HOP_BY_HOP | _OURS
 
+_LISTS = frozenset({"connection", "x-forwarded-for"})
+
+NO_HOST = "localhost"
+"""What a worker sees as the host of a request that names none."""
+
 
 class Head:
     """Everything of a request but its body, read in one pass."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, authority: Authority) -> None:
+        self.host = str(authority) or NO_HOST
         self.method: str = scope["method"]
         self.http_version: str = scope["http_version"]
         self.values: dict[str, str] = {}
-        """The last value of each header."""
+        """The last value of each header; of lists, all."""
         self.query: str = scope["query_string"].decode("latin-1")
         client = scope.get("client")
         self.client_ip: str = client[0] if client else ""
@@ -48,13 +58,18 @@ class Head:
         for raw_name, raw_value in scope["headers"]:
             num_bytes += len(raw_name) + len(raw_value)
             name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-            self.values[name] = value
+            # several of these are one list
+            self.values[name] = (
+                f"{self.values[name]}, {value}" if name in _LISTS and name in self.values else value
+            )
             if name not in _NOT_PASSED:
                 self._passed.append((name, value))
         self._num_bytes = num_bytes
 
     def check(self, limits: RouteLimits) -> None:
-        """Raise `Refused` for a URL or headers over the limits."""
+        """Raise `Refused` for CONNECT, and for a URL or headers over the limits."""
+        if self.method == "CONNECT":
+            raise Refused(405, "a worker is no proxy")
         if len(raw_path(self._scope)) + len(self.query) > limits.max_url_bytes:
             raise Refused(414, f"the URL is longer than {limits.max_url_bytes} bytes")
         if len(self._passed) > MAX_HEADERS:
@@ -68,10 +83,8 @@ class Head:
 
     def url(self, address: Address) -> str:
         """Return the URL that the worker sees, absolute."""
-        scope = self._scope
         path = address.path.decode("latin-1")
-        host = self.get("host") or "localhost"
-        url = f"{scope['scheme']}://{host}{path if path.startswith('/') else '/'}"
+        url = f"{self._scope['scheme']}://{self.host}{path if path.startswith('/') else '/'}"
         return f"{url}?{self.query}" if self.query else url
 
     def headers(self, address: Address, ray: str) -> list[tuple[str, str]]:
@@ -83,10 +96,15 @@ class Head:
             headers = [each for each in headers if each[0] not in named]
         if address.has_shared_origin:
             headers = [each for each in headers if each[0] != "cookie"]
+        headers.append(("host", self.host))
         headers.append(("cf-ray", ray))
         headers.append(("x-forwarded-proto", self._scope["scheme"]))
         if self.client_ip:
             headers.append(("cf-connecting-ip", self.client_ip))
+            # what the client says comes first, and is no more than that
+            before = self.get("x-forwarded-for")
+            via = f"{before}, {self.client_ip}" if before else self.client_ip
+            headers.append(("x-forwarded-for", via))
         if address.prefix:
             headers.append(("x-forwarded-prefix", address.prefix))
         return headers
@@ -110,14 +128,6 @@ def raw_path(scope: Scope) -> bytes:
     """Return the path as the client wrote it, percent signs and all."""
     raw: bytes | None = scope.get("raw_path")
     return scope["path"].encode() if raw is None else raw.partition(b"?")[0]
-
-
-def host_of(scope: Scope) -> bytes:
-    """Return the Host header; empty where there is none."""
-    for name, value in scope["headers"]:
-        if name == b"host":
-            return bytes(value)
-    return b""
 
 
 def trace_of(ray: str) -> str:

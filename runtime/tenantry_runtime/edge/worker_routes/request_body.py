@@ -34,13 +34,17 @@ async def open_body(
             return None
         # HTTP/2 says so with the headers' frame, which is not shown; the first piece is
         body = RequestBody(receive, departure, limits)
-        return await body.as_bytes() if await body.is_empty() else body
+        if await body.is_empty():
+            return await body.as_bytes()
+        departure.meanwhile(body.until_wanted_no_more)
+        return body
     num_declared = _number(declared)
     if num_declared is not None and num_declared > limits.max_body_bytes:
         raise too_large(limits)
     body = RequestBody(receive, departure, limits)
     if num_declared is not None and num_declared <= MAX_INLINE_BYTES:
         return await body.as_bytes()
+    departure.meanwhile(body.until_wanted_no_more)
     return body
 
 
@@ -49,7 +53,10 @@ def too_large(limits: RouteLimits) -> Refused:
 
 
 class RequestBody:
-    """Pieces, read from the client only when somebody wants the next one."""
+    """Pieces, read from the client only when somebody wants the next one.
+
+    That the client has gone shows behind its pieces alone. So what nobody reads is thrown away after a time.
+    """
 
     def __init__(self, receive: Receive, departure: Departure, limits: RouteLimits) -> None:
         self.problem: Refused | None = None
@@ -60,6 +67,9 @@ class RequestBody:
         self._num_bytes = 0
         self._is_whole = False
         self._first: bytes | None = None
+        self._is_reading = False
+        self._is_unwanted = False
+        self._read_s = anyio.current_time()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Raises `StreamBroken` where it breaks off."""
@@ -69,6 +79,21 @@ class RequestBody:
         """Want no more; what still comes is thrown away."""
         self._is_whole = True
         self._departure.arm()
+
+    async def until_wanted_no_more(self) -> None:
+        """Throw away what is left once nobody has asked for a piece for so long."""
+        timeout_s = self._limits.unread_timeout_s
+        while not self._is_whole:
+            if self._is_reading:
+                # that has a time limit of its own
+                await anyio.sleep(timeout_s)
+                continue
+            left_s = self._read_s + timeout_s - anyio.current_time()
+            if left_s <= 0:
+                self._is_unwanted = True
+                await self.aclose()
+                return
+            await anyio.sleep(left_s)
 
     async def is_empty(self) -> bool:
         """Say whether there is nothing in it, having read one piece."""
@@ -95,11 +120,17 @@ class RequestBody:
                 raise StreamBroken("the client has gone away") from error
             if piece:
                 yield piece
+        if self._is_unwanted:
+            raise StreamBroken("nothing of it was read for too long, and the rest was thrown away")
 
     async def _read(self) -> bytes:
         message: Message | None = None
-        with anyio.move_on_after(self._limits.body_timeout_s):
-            message = await self._receive()
+        self._is_reading = True
+        try:
+            with anyio.move_on_after(self._limits.body_timeout_s):
+                message = await self._receive()
+        finally:
+            self._is_reading, self._read_s = False, anyio.current_time()
         if message is None:
             raise self._failed(Refused(408, "the request's body did not come"))
         if message["type"] == "http.disconnect":

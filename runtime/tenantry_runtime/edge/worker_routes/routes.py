@@ -22,7 +22,8 @@ from tenantry_runtime.telemetry import WorkerSpan
 from tenantry_runtime.workers.interface import Engine, HttpRequest, WorkerFailed
 from tenantry_runtime.workers.spec import WorkerVersion
 
-from .addresses import Address, WorkerUrls, is_possible, without_port
+from .addresses import Address, WorkerUrls, is_possible
+from .authority import Authority, authority_of
 from .departure import Departure
 from .directory import Directory
 from .limits import RouteLimits
@@ -36,7 +37,7 @@ from .pages import (
     printed,
     unknown_worker,
 )
-from .request import Head, host_of, raw_path
+from .request import Head, raw_path
 from .request_body import RequestBody, open_body
 from .response import BrokenOff, WorkerResponse
 
@@ -78,38 +79,67 @@ class WorkerRoutes:
         self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        address = await self._address(scope) if scope["type"] == "http" else None
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            authority = authority_of(scope)
+        except Refused as refused:
+            # whoever is meant: the edge's own pages and API are behind this too
+            await _refuse(refused, scope, receive, send, self._parts)
+            return
+        address = await self._address(authority.name, raw_path(scope))
         if address is None:
             await self._app(scope, receive, send)
         else:
-            await _Exchange(self._parts, scope, receive, send, address).run()
+            await _Exchange(self._parts, scope, receive, send, authority, address).run()
 
-    async def _address(self, scope: Scope) -> Address | None:
+    async def _address(self, host: str, path: bytes) -> Address | None:
         """Return the worker that a request is for."""
         urls, directory = self._parts.urls, self._parts.directory
-        host, path = host_of(scope), raw_path(scope)
         by_host = urls.of_host(host, path)
         try:
             if by_host is not None and await directory.knows(by_host.account, by_host.worker):
                 return by_host
-            if urls.may_be_routed(name := without_port(host)):
-                routed = await directory.route(name, path.decode("latin-1"))
+            if urls.may_be_routed(host):
+                routed = await directory.route(host, path.decode("latin-1"))
                 if routed is not None:
                     return Address(*routed, path, is_route=True)
         except StoreUnavailable:
             # a worker's client is told so
             pass
-        return by_host or urls.of_path(path)
+        return by_host or (None if urls.is_tenants(host) else urls.of_path(path))
+
+
+async def _refuse(
+    refused: Refused, scope: Scope, receive: Receive, send: Send, parts: Parts
+) -> None:
+    """Answer a request that is for nobody."""
+    ray = str(uuid.uuid4())
+    response = WorkerResponse(
+        send,
+        Departure(receive, parts.tasks),
+        method=scope["method"],
+        ray=ray,
+        stall_timeout_s=parts.limits.stall_timeout_s,
+    )
+    await _tell(response, of_refusal(refused, "", ray), as_html=False)
 
 
 class _Exchange:
     """One request and its response."""
 
     def __init__(
-        self, parts: Parts, scope: Scope, receive: Receive, send: Send, address: Address
+        self,
+        parts: Parts,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        authority: Authority,
+        address: Address,
     ) -> None:
         self._parts = parts
-        self._head = Head(scope)
+        self._head = Head(scope, authority)
         self._receive = receive
         self._address = address
         self._ray = str(uuid.uuid4())
@@ -142,7 +172,8 @@ class _Exchange:
         except ClientDisconnect:
             pass
         if problem is not None and self._response.status is None and not self._departure.is_known:
-            await self._tell(problem)
+            as_html = "text/html" in self._head.get("accept")
+            await _tell(self._response, problem, as_html=as_html)
         # a response that had begun ends without its last piece, which clients see as broken off
         self._departure.over()
         if self._span is not None:
@@ -229,17 +260,17 @@ class _Exchange:
         headers = [(b"content-type", b"text/plain; charset=utf-8")]
         await self._response.whole(200, headers, b"Ran scheduled event")
 
-    async def _tell(self, problem: Problem) -> None:
-        as_html = "text/html" in self._head.get("accept")
-        body, content_type = printed(problem, as_html=as_html)
-        headers = [
-            (b"content-type", content_type.encode()),
-            (b"cache-control", b"no-store"),
-            (b"x-content-type-options", b"nosniff"),
-        ]
-        if problem.retry_after_s is not None:
-            headers.append((b"retry-after", b"%d" % problem.retry_after_s))
-        await self._response.whole(problem.status, headers, body)
+
+async def _tell(response: WorkerResponse, problem: Problem, *, as_html: bool) -> None:
+    body, content_type = printed(problem, as_html=as_html)
+    headers = [
+        (b"content-type", content_type.encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    if problem.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % problem.retry_after_s))
+    await response.whole(problem.status, headers, body)
 
 
 def _timing(waited_ms: float, cold_start_ms: float | None) -> bytes:

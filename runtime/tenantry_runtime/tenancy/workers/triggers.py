@@ -99,7 +99,9 @@ class Triggers:
         )
         async with self._database.connect() as connection:
             rows = (await connection.execute(wanted)).all()
-        found = {patterns.parse(row.pattern): row for row in rows}
+        parsed = {patterns.parse(row.pattern): row for row in rows}
+        # a domain may have been taken from an account since
+        found = {each: row for each, row in parsed.items() if self._owns(row.account_id, each)}
         chosen = patterns.best(found, host, path)
         return None if chosen is None else (found[chosen].account_id, found[chosen].name)
 
@@ -161,17 +163,20 @@ class Triggers:
 
     def _allowed(self, account: TenantId, text: str) -> Pattern:
         pattern = patterns.parse(text)
-        allowed = self.domains_of(account)
-        # `*example.com` would match `notexample.com` elsewhere; here only what is below
-        if not any(
-            pattern.domain == domain or pattern.domain.endswith(f".{domain}") for domain in allowed
-        ):
+        if not self._owns(account, pattern):
             raise patterns.refused(
                 text,
-                f"is at no domain of account {account!r}, which has {', '.join(allowed)}; "
-                "whoever runs this installation can add one",
+                f"is at no domain of account {account!r}, which has "
+                f"{', '.join(self.domains_of(account))}; whoever runs this installation can add one",
             )
         return pattern
+
+    def _owns(self, account: TenantId, pattern: Pattern) -> bool:
+        # `*example.com` would match `notexample.com` elsewhere; here only what is below
+        return any(
+            pattern.domain == domain or pattern.domain.endswith(f".{domain}")
+            for domain in self.domains_of(account)
+        )
 
     async def _add_route(
         self, connection: AsyncConnection, worker: Worker, pattern: Pattern

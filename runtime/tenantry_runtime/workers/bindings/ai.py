@@ -42,6 +42,7 @@ from tenantry_runtime.workers.interface import (
 )
 
 from .arguments import Arguments, flag_of, mapping_of, read_all, shown, text_of, wrong_type
+from .kv_answers import fits
 from .streams import MAX_VALUE_BYTES, BytesStream
 
 NAME = "AiError"
@@ -266,9 +267,10 @@ async def _result(exchange: Exchange, *, is_raw: bool) -> object | HttpResponse 
     if is_raw:
         headers = [each for each in exchange.headers if each[0] != "content-length"]
         return HttpResponse(status=exchange.status, headers=headers, body=result)
-    if len(result) > MAX_VALUE_BYTES:
+    value: object = None
+    # a model may write longer numbers than a frame can carry
+    if len(result) > MAX_VALUE_BYTES or not fits(value := _any.decode(result)):
         return StreamResult(stream=BytesStream(result), content_type=JSON)
-    value: object = _any.decode(result)
     return value
 
 

@@ -14,7 +14,6 @@ import anyio
 
 from tenantry_runtime.edge.internal import InternalRuns
 from tenantry_runtime.edge.services import Services
-from tenantry_runtime.tenancy.kv_sweep import KvSweeper
 from tenantry_runtime.workers.interface import (
     ByteStream,
     CallContext,
@@ -131,7 +130,6 @@ async def open_bindings(
         open_outbound(outbound or OutboundConfig(), resolve=resolve) as client,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(KvSweeper(services.store.database).run)
         bindings = HostBindings(
             ai=AiCalls(services, InternalRuns(services, tasks)),
             kv=KvCalls(services.store.kv),

@@ -36,6 +36,8 @@ class Channel(asyncio.Protocol):
         # the last message of `_out`, kept apart while more of the same stream may come
         self._stream: int | None = None
         self._tail = bytearray()
+        self._aside: object = None
+        """A frame that goes with the next ones that are written."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
@@ -76,12 +78,21 @@ class Channel(asyncio.Protocol):
         self._tail += piece
         self._wrote()
 
+    def interject(self, frame: object, *, is_sending: bool) -> None:
+        """Send a frame at once, or with what is being sent: for whoever comes in between."""
+        self._aside = frame
+        if not is_sending:
+            self.flush()
+
     def flush(self) -> None:
         """Hand all that was sent to the system, or what it has no room for to the transport."""
         self._is_flushing = False
         if self._stream is not None:
             self._seal()
-        if self._out:
+        while self._out or self._aside is not None:
+            if self._aside is not None:
+                frame, self._aside = self._aside, None
+                append_frame(self._out, frame)
             out, self._out = self._out, bytearray()
             if self._transport is not None:
                 self._transport.write(out)

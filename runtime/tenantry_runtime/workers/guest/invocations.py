@@ -37,6 +37,7 @@ class Run:
         "_frame",
         "_has_begun",
         "_is_cancelled",
+        "_is_given_back",
         "_is_handling",
         "_session",
         "has_been_told",
@@ -60,6 +61,7 @@ class Run:
         self._has_begun = False
         self._is_handling = True
         self._is_cancelled = False
+        self._is_given_back = False
         if isinstance(frame, Fetch) and frame.body_stream is not None:
             # the runtime may end it before the task has begun
             self._body = session.streams.open_incoming(frame.body_stream)
@@ -78,6 +80,11 @@ class Run:
             for task in (*self.invocation.tasks, *self.tasks, *self.pumps):
                 task.cancel()
 
+    def give_back(self) -> bool:
+        """Never begin, if it has not; return whether that is so."""
+        self._is_given_back = not self._has_begun
+        return self._is_given_back
+
     def waiting_tasks(self) -> list[asyncio.Task[Any]]:
         """Return what holds the invocation up."""
         return [self.task] if self._is_handling else [*self.invocation.tasks, *self.tasks]
@@ -85,6 +92,12 @@ class Run:
     async def _run(self) -> None:
         enter(self.invocation)
         session = self._session
+        if self._is_given_back:
+            # its number, and that of its body, are void
+            if self._body is not None:
+                session.streams.incoming.pop(self._body.number, None)
+            session.finish(self.invocation.id)
+            return
         self._has_begun = True
         try:
             if self._is_cancelled:

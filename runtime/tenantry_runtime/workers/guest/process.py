@@ -8,6 +8,7 @@ import os
 import socket
 from typing import NoReturn
 
+from .inquiry import answering
 from .session import Session
 from .waiting import WatchfulSelector
 
@@ -97,12 +98,14 @@ def run(connection: socket.socket) -> None:
     session = Session(loop, over)
     session.output.install()
     try:
-        loop.run_until_complete(loop.create_connection(lambda: session.channel, sock=connection))
-        while not is_over:
-            try:
-                loop.run_forever()
-            except (SystemExit, KeyboardInterrupt) as error:
-                # one of the worker's tasks raised it, which ends nothing but that task
-                session.output.log("error", f"a task raised {type(error).__name__}")
+        with answering(session.tell_busy):
+            connecting = loop.create_connection(lambda: session.channel, sock=connection)
+            loop.run_until_complete(connecting)
+            while not is_over:
+                try:
+                    loop.run_forever()
+                except (SystemExit, KeyboardInterrupt) as error:
+                    # one of the worker's tasks raised it, which ends nothing but that task
+                    session.output.log("error", f"a task raised {type(error).__name__}")
     finally:
         loop.close()

@@ -16,6 +16,7 @@ from tenantry.workers._aliases import install_aliases
 from tenantry.workers._host import Invocation, current_id, enter
 from tenantry_runtime.workers.frames import (
     Break,
+    Busy,
     Cancel,
     Credit,
     Data,
@@ -30,6 +31,7 @@ from tenantry_runtime.workers.frames import (
     NeverEnds,
     Refusal,
     Result,
+    Resume,
     Rpc,
     Scheduled,
     Streamed,
@@ -38,7 +40,7 @@ from tenantry_runtime.workers.frames import (
 
 from .bundle import Bundle
 from .channel import Channel
-from .failures import message_of, name_of, place_of, trace_of
+from .failures import MAX_NAME, clean, message_of, name_of, place_of, trace_of
 from .host import FrameHost
 from .invocations import Begin, Run
 from .output import Output
@@ -68,6 +70,9 @@ class Session:
         """Of the worker's own tasks: their invocations."""
         self._context = contextvars.copy_context()
         self._is_draining = False
+        self._is_suspended = False
+        self._last = 0
+        """Invocation that was read."""
         self._ending: asyncio.Task[None] | None = None
         self._on: dict[type, Callable[[Any], None]] = {
             Fetch: self._begin,
@@ -85,6 +90,7 @@ class Session:
             File: self._file,
             Load: self._load,
             Drain: self._drain,
+            Resume: self._resume,
         }
         loop.set_task_factory(self._new_task)
         loop.set_exception_handler(self._not_retrieved)
@@ -125,6 +131,16 @@ class Session:
                 self.channel.send(NeverEnds(number, path, line))
         self.channel.flush()
 
+    def tell_busy(self, path: str, line: int, is_sending: bool) -> None:
+        """Tell where the worker's code is, in the midst of it, and give back what has not begun."""
+        unbegun = [number for number, run in self.runs.items() if run.give_back()]
+        self._is_suspended = True
+        frame = Busy(current_id(), clean(path, MAX_NAME), line, self._last, unbegun)
+        self.channel.interject(frame, is_sending=is_sending)
+
+    def _resume(self, frame: Resume) -> None:
+        self._is_suspended = False
+
     def _receive(self, frame: ToIsolate) -> None:
         self._on[type(frame)](frame)
 
@@ -161,7 +177,10 @@ class Session:
 
     def _begin(self, frame: Begin) -> None:
         assert self._isolate is not None
-        number = frame.invocation
+        if self._is_suspended:
+            # it was given back unread
+            return
+        self._last = number = frame.invocation
         trace = frame.trace
         invocation = self._isolate.begin(
             number, traceparent=trace.traceparent, tracestate=trace.tracestate

@@ -30,6 +30,8 @@ MAX_FRAMES_PER_TURN = 128
 MAX_HELD_BYTES = 64 << 10
 """Of frames that wait for the turn's end; more is written at once."""
 WRITE_HIGH_BYTES = 256 << 10
+MAX_PIECE_BYTES = 16 << 10
+"""Of one write that the kernel hands on in one piece, so that it is read whole or not at all."""
 
 _decode = msgspec.msgpack.Decoder(FromIsolate).decode
 
@@ -57,6 +59,9 @@ class Channel(asyncio.Protocol):
         self._is_over = False
         self._in = bytearray()
         self._out = bytearray()
+        self._num_written = 0
+        self._unread_from = 0
+        """Where the last write begins, if that is read whole or not at all; else where it ends."""
         self._is_flushing = False
         self._has_backlog = False
         self._writable: anyio.Event | None = None
@@ -71,7 +76,9 @@ class Channel(asyncio.Protocol):
         if exc is not None:
             # it could not be written to; what it wrote before it went is still there
             self._take_last_words()
-        self.end(Ending(EndingKind.CLOSED, "the isolate closed its stream"))
+        # an error tells that something is unread, so that the last is
+        unread_from = self._num_written if exc is None else self._unread_from
+        self.end(Ending(EndingKind.CLOSED, "the isolate closed its stream", unread_from))
 
     def data_received(self, data: bytes) -> None:
         self.num_bytes += len(data)
@@ -88,6 +95,11 @@ class Channel(asyncio.Protocol):
             self._writable.set()
             self._writable = None
         self._choose_reading()
+
+    @property
+    def position(self) -> int:
+        """Of the byte that is sent next."""
+        return self._num_written + len(self._out)
 
     async def room(self) -> None:
         """Wait until the isolate has read enough of what it was sent. Returns at once if it ended."""
@@ -110,7 +122,12 @@ class Channel(asyncio.Protocol):
         self._is_flushing = False
         if self._out and self._transport is not None and not self._is_over:
             out, self._out = self._out, bytearray()
-            self._transport.write(out)
+            transport, began = self._transport, self._num_written
+            self._num_written = began + len(out)
+            if not transport.is_closing():
+                is_piece = len(out) <= MAX_PIECE_BYTES and not transport.get_write_buffer_size()
+                self._unread_from = began if is_piece else self._num_written
+            transport.write(out)
 
     def end(self, ending: Ending) -> None:
         """Close the stream for a reason; only the first counts."""

@@ -13,6 +13,7 @@ import anyio
 
 from tenantry_runtime.workers.frames import (
     Break,
+    Busy,
     Call,
     Cancel,
     Credit,
@@ -27,6 +28,7 @@ from tenantry_runtime.workers.frames import (
     Log,
     NeverEnds,
     Respond,
+    Resume,
     Returned,
 )
 from tenantry_runtime.workers.guest.wire import faulty_header
@@ -37,15 +39,20 @@ from .channel import Channel
 from .interface import (
     Attendant,
     Ending,
+    EndingKind,
+    HeldUp,
     InvocationFailed,
     IsolateEnded,
     IsolateLimits,
+    NeverBegan,
     StreamBroken,
     Violation,
 )
 from .invocations import Opened, State
 from .logs import LogGate
 from .streams import Received, Sources
+
+_HELD_UP = Ending(EndingKind.LEFT, "the isolate was held up")
 
 
 class Inbox:
@@ -60,6 +67,10 @@ class Inbox:
         ended: anyio.Event,
     ) -> None:
         self.ending: Ending | None = None
+        self.held_up: HeldUp | None = None
+        """What it said last when it was asked."""
+        self._num_words = 0
+        """Frames that even an isolate sends that does not read."""
         self.channel = Channel(loop, connection, self._receive, self._end)
         self.sources = Sources(self.channel)
         self.calls = Calls(self.channel, self.sources, limits)
@@ -85,9 +96,15 @@ class Inbox:
             Forget: self._on_forget,
             Log: self._on_log,
             NeverEnds: self._on_never_ends,
+            Busy: self._on_busy,
             Loaded: self._on_loaded,
             LoadFailed: self._on_load_failed,
         }
+
+    @property
+    def num_signs(self) -> int:
+        """Frames that show that the isolate reads."""
+        return self.channel.num_frames - self._num_words
 
     def leave(self, opened: Opened) -> None:
         """Hear that nobody waits for an invocation's answer any more, nor for its body."""
@@ -108,9 +125,12 @@ class Inbox:
         if self.loading is not None and not self.loading.done():
             self.loading.set_exception(error)
         self.calls.end_all()
-        self.sources.end_all()
         opened_ones = list(self.opened.values())
         self.opened.clear()
+        for opened in opened_ones:
+            if opened.position >= ending.unread_from and opened.is_unheard:
+                opened.give_back(NeverBegan(ending))
+        self.sources.end_all()
         for opened in opened_ones:
             if opened.state is not State.OVER:
                 opened.fail(error)
@@ -228,7 +248,23 @@ class Inbox:
     def _on_forget(self, frame: Forget) -> None:
         self.calls.forget(frame.call)
 
+    def _on_busy(self, frame: Busy) -> None:
+        self._num_words += 1
+        given_back = {*frame.unbegun, *(each for each in self.opened if each > frame.last)}
+        for number in given_back.intersection(self.opened):
+            opened = self.opened[number]
+            if not opened.is_unheard:
+                raise Violation(f"Busy gives back invocation {number}, which had begun")
+            del self.opened[number]
+            opened.give_back(NeverBegan(_HELD_UP))
+            opened.attendant.finished()
+        holder = self.opened.get(frame.invocation)
+        attendant = None if holder is None else holder.attendant
+        self.held_up = HeldUp(attendant, frame.path, frame.line, self.num_signs)
+        self.channel.send(Resume())
+
     def _on_log(self, frame: Log) -> None:
+        self._num_words += 1
         opened = self._invocation(frame) if frame.invocation else None
         line = self.gate.admit(frame, opened)
         if line is not None:

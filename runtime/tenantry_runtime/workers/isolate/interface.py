@@ -6,8 +6,9 @@ isolate may not say ends it with a `Violation`, in its `ending`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -76,6 +77,20 @@ class Ending:
 
     kind: EndingKind
     message: str
+    unread_from: float = field(default=math.inf, compare=False)
+    """Byte of what it was sent from which on it had certainly read nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """What kept an isolate from reading, by its own word."""
+
+    attendant: Attendant | None
+    """Of the invocation that does; None: of none."""
+    path: str
+    line: int
+    num_signs: int
+    """When it said so: where they are more it has gone on."""
 
 
 class Violation(Exception):
@@ -88,6 +103,10 @@ class IsolateEnded(Exception):
     def __init__(self, ending: Ending) -> None:
         self.ending = ending
         super().__init__(ending)
+
+
+class NeverBegan(IsolateEnded):
+    """The invocation was never begun and never will be: it can be, body and all, in another isolate."""
 
 
 class StreamBroken(Exception):
@@ -139,6 +158,8 @@ class IsolateStatistics:
     """Open now, of either side's."""
     num_frames: int
     """Read from it, in all."""
+    num_signs: int
+    """Frames that none sends who does not read what it is sent: all but lines and what it says when asked."""
     num_bytes: int
     """Read from it, in all."""
     busy_s: float

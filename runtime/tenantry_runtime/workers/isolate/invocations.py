@@ -8,7 +8,7 @@ from typing import Any
 
 from tenantry_runtime.workers.interface import ByteStream
 
-from .interface import Attendant, Violation
+from .interface import Attendant, NeverBegan, Violation
 from .streams import Received, Source
 
 
@@ -38,6 +38,7 @@ class Opened:
         "num_lines",
         "number",
         "passed",
+        "position",
         "sources",
         "state",
     )
@@ -50,6 +51,8 @@ class Opened:
         self.answer = answer
         """The response, or what a method returned; whoever waits for it may have gone."""
         self.is_fetch = is_fetch
+        self.position = 0
+        """Of its first byte in what the isolate was sent."""
         self.state = State.RUNNING
         self.num_lines = 0
         """That it has logged."""
@@ -63,6 +66,20 @@ class Opened:
         """Of the response, if the runtime has it: closed by whoever leaves the invocation."""
         self.sources: set[Source] = set()
         self.calls: set[int] = set()
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether the isolate has said nothing of it."""
+        has_said = self.num_lines or self.calls or any(each.has_begun for each in self.sources)
+        return self.state is State.RUNNING and not has_said
+
+    def give_back(self, error: NeverBegan) -> None:
+        """End it unbegun, with the streams that were to be its own."""
+        for source in list(self.sources):
+            source.take()
+        self.state = State.OVER
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
     def answered(self, value: object, *, by: str) -> None:
         """Take the answer. Raises `Violation` for a second one."""

@@ -42,9 +42,11 @@ from .interface import (
     Attendant,
     Ending,
     EndingKind,
+    HeldUp,
     IsolateEnded,
     IsolateLimits,
     IsolateStatistics,
+    NeverBegan,
 )
 from .invocations import Opened
 from .streams import Whole, close
@@ -77,6 +79,11 @@ class Isolate:
     def ending(self) -> Ending | None:
         """Why nothing more comes; None while something may."""
         return self.inbox.ending
+
+    @property
+    def held_up(self) -> HeldUp | None:
+        """What it said last when it was asked by the signal; None: it never was, or has not answered."""
+        return self.inbox.held_up
 
     async def load(
         self,
@@ -118,8 +125,8 @@ class Isolate:
         """Enter with the response; leaving before its body has ended cancels the handler.
 
         `deadline_s` is on anyio's clock and only told to the worker: the caller enforces it. The request's
-        body belongs to the isolate from then on. Raises `InvocationFailed` or `IsolateEnded`, and so does
-        the response's body when it is read.
+        body belongs to the isolate from then on, unless `NeverBegan` is raised. Raises `InvocationFailed`
+        or `IsolateEnded`, and so does the response's body when it is read.
         """
         return _Fetching(self, request, invocation, attendant, deadline_s)
 
@@ -192,6 +199,7 @@ class Isolate:
             num_calls=len(self.inbox.calls),
             num_streams=len(self.inbox.sources) + len(self.inbox.received),
             num_frames=self._channel.num_frames,
+            num_signs=self.inbox.num_signs,
             num_bytes=self._channel.num_bytes,
             busy_s=self._channel.busy_s,
         )
@@ -206,7 +214,8 @@ class Isolate:
         """Begin an invocation, of which the attendant hears the end, come what may."""
         try:
             await self._channel.room()
-            self._check_ended()
+            if self.ending is not None:
+                raise NeverBegan(self.ending)
             number = self._next
             self._next += 1
             opened = Opened(number, attendant, self._loop.create_future(), is_fetch=is_fetch)
@@ -237,6 +246,7 @@ class Isolate:
     def _send_begin(self, frame: Callable[[Opened], object], opened: Opened) -> None:
         invocations = self.inbox.opened
         invocations[opened.number] = opened
+        opened.position = self._channel.position
         try:
             self._channel.send(frame(opened))
         except BaseException:
@@ -277,6 +287,8 @@ class _Fetching:
         isolate, body = self._isolate, self._request.body
         try:
             opened = await isolate.begin(self._frame, self._attendant, is_fetch=True)
+        except NeverBegan:
+            raise
         except BaseException:
             await close(body)
             raise

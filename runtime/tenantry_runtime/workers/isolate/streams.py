@@ -158,6 +158,11 @@ class Source:
         self._has_credit: anyio.Event | None = None
         self._scope: anyio.CancelScope | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether some of it may have been read."""
+        return self._scope is not None
+
     def grant(self, num_bytes: int) -> None:
         """Take credit; the first begins it."""
         self._credit += num_bytes

@@ -102,14 +102,6 @@ async def test_an_unknown_worker_is_named_in_a_404_that_says_what_to_do() -> Non
     assert "There is no worker other in account acme" in page.text
 
 
-async def test_a_name_that_is_markup_is_no_markup_in_the_page() -> None:
-    async with a_routed_edge(answering()) as edge:
-        page = await edge.get("/", "<b>.acme.localhost", headers={"accept": "text/html"})
-    assert page.status_code == 404
-    assert "<b>" not in page.text
-    assert "&lt;b&gt;" in page.text
-
-
 async def test_headers_of_the_connection_and_of_the_edge_do_not_reach_the_worker() -> None:
     async with a_routed_edge(answering()) as edge:
         await edge.get(

@@ -9,15 +9,19 @@ import anyio.lowlevel
 import httpx
 import pytest
 from anyio.abc import SocketStream
+from starlette.types import Message
 
 from support.worker_routes import Pieces, RoutedEdge, a_routed_edge, answering
 from tenantry_runtime.edge.worker_routes import RouteLimits
+from tenantry_runtime.edge.worker_routes.departure import Departure
+from tenantry_runtime.edge.worker_routes.request_body import RequestBody
 from tenantry_runtime.workers.interface import (
     HttpRequest,
     HttpResponse,
     Invocation,
     WorkerFailed,
 )
+from tenantry_runtime.workers.isolate import StreamBroken
 from tenantry_runtime.workers.outcome import Outcome
 
 pytestmark = pytest.mark.asyncio
@@ -167,6 +171,61 @@ async def test_a_client_that_leaves_in_the_middle_of_its_own_body_cancels_the_ha
         with anyio.fail_after(10):
             await edge.engine.ended.wait()
         assert edge.parts.open_requests.statistics().num_open == 0
+
+
+async def test_a_client_that_leaves_behind_a_body_that_nobody_reads_cancels_the_handler() -> None:
+    async def waits(request: HttpRequest, invocation: Invocation) -> HttpResponse:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    limits = RouteLimits(unread_timeout_s=0.05)
+    async with a_routed_edge(waits, limits=limits) as edge:
+        async with await connect(edge) as client:
+            await client.send(b"POST" + HEAD + b"content-length: 300000\r\n\r\n" + b"x" * 200_000)
+            while not edge.engine.requests:
+                await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(10):
+            await edge.engine.ended.wait()
+        assert edge.engine.num_cancelled == 1
+
+
+@pytest.mark.parametrize("num_sent", [300_000, 200_000])
+async def test_a_body_that_was_not_read_for_too_long_cannot_be_read_and_the_response_goes_on(
+    num_sent: int,
+) -> None:
+    async def late(request: HttpRequest, invocation: Invocation) -> HttpResponse:
+        assert isinstance(request.body, RequestBody)
+        await request.body.until_wanted_no_more()
+        try:
+            async for _ in request.body:
+                raise AssertionError
+        except StreamBroken as error:
+            return HttpResponse(status=200, body=str(error).encode())
+        raise AssertionError
+
+    limits = RouteLimits(unread_timeout_s=0.05)
+    async with a_routed_edge(late, limits=limits) as edge, await connect(edge) as client:
+        await client.send(b"POST" + HEAD + b"content-length: 300000\r\n\r\n" + b"x" * num_sent)
+        with anyio.fail_after(10):
+            told = await read_until(client, b"thrown away")
+    assert told.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_body_that_is_waited_for_is_kept_however_slowly_it_comes() -> None:
+    left = [b"one", b"two", b"three"]
+
+    async def receive() -> Message:
+        # far longer than nobody may read it
+        await anyio.sleep(0.1)
+        piece = left.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(left)}
+
+    async with anyio.create_task_group() as tasks:
+        limits = RouteLimits(unread_timeout_s=0.02)
+        body = RequestBody(receive, Departure(receive, tasks), limits)
+        tasks.start_soon(body.until_wanted_no_more)
+        assert [piece async for piece in body] == [b"one", b"two", b"three"]
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_client_that_reads_slowly_slows_the_worker() -> None:

@@ -19,6 +19,7 @@ from support.guests import Heard, Pieces, a_request
 from support.hostile_isolates import Calling, Fetching, Peer, framed
 from tenantry_runtime.workers.frames import (
     Break,
+    Busy,
     Call,
     Credit,
     Data,
@@ -36,7 +37,7 @@ from tenantry_runtime.workers.frames import (
 )
 from tenantry_runtime.workers.guest.wire import HEADER
 from tenantry_runtime.workers.interface import CallRefused, HttpResponse, StreamResult
-from tenantry_runtime.workers.isolate import IsolateLimits, open_isolate
+from tenantry_runtime.workers.isolate import IsolateLimits, NeverBegan, open_isolate
 
 CASES = settings(max_examples=13 * settings.default.max_examples)  # type: ignore[union-attr]
 
@@ -63,6 +64,7 @@ frames: st.SearchStrategy[FromIsolate] = st.one_of(
     st.builds(Forget, ids),
     st.builds(Log, ids, texts, texts, st.integers(-1, 3)),
     st.builds(NeverEnds, ids, texts, ids),
+    st.builds(Busy, ids, texts, ids, ids, st.lists(ids, max_size=2)),
     st.builds(Data, ids, pieces),
     st.builds(End, ids),
     st.builds(Break, ids, texts),
@@ -106,7 +108,7 @@ async def invade(said: bytes) -> None:
             assert isolate.statistics().num_invocations == 0
             assert isolate.statistics().num_streams == 0
     assert heard.num_finished == calling.heard.num_finished == 1
-    assert body.is_closed
+    assert body.is_closed or isinstance(fetching.error, NeverBegan)
     others = asyncio.all_tasks() - {asyncio.current_task()}
     assert not others
 

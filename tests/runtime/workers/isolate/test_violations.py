@@ -11,6 +11,7 @@ from tenantry_runtime.workers.frames import (
     MAX_DATA_BYTES,
     MAX_FRAME_BYTES,
     Break,
+    Busy,
     Call,
     Credit,
     Data,
@@ -108,6 +109,14 @@ VIOLATIONS: dict[str, tuple[bytes, str]] = {
     "a line for nobody": (framed(Log(9, "log", "")), "invocation 9, which is not open"),
     "a line of no level": (framed(Log(0, "fatal", "")), "level 'fatal'"),
     "a line after less than none": (framed(Log(0, "log", "", -1)), "-1 that were dropped"),
+    "giving back what has begun": (
+        framed(Log(FETCH, "log", ""), Busy(0, "", 0, 2, [FETCH])),
+        "gives back invocation 1",
+    ),
+    "giving back what has been read of": (
+        framed(Credit(BODY, 1), Busy(0, "", 0, 2, [FETCH])),
+        "gives back invocation 1",
+    ),
     "never ending twice": (framed(*[NeverEnds(FETCH, "", 0)] * 2), "second time"),
 }
 
