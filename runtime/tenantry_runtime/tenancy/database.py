@@ -33,6 +33,8 @@ BUSY_TIMEOUT_MS = 5_000
 NUM_CONNECTIONS = 16
 """Of one process to PostgreSQL. Its server takes 100 by default, of all edges together."""
 
+CLOSE_S = 5.0
+"""That closing may take."""
 CONNECT_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 30.0
 
@@ -146,7 +148,7 @@ async def open_database(
     try:
         yield Database(engine, now_ms=now_ms or _unix_ms)
     finally:
-        await engine.dispose()
+        await _close(engine)
 
 
 async def _sqlite(state_dir: Path) -> AsyncEngine:
@@ -186,9 +188,15 @@ async def _postgresql(url: str) -> AsyncEngine:
     try:
         await upgrade_postgresql(engine, name=shown_store_url(url))
     except BaseException:
-        await engine.dispose()
+        await _close(engine)
         raise
     return engine
+
+
+async def _close(engine: AsyncEngine) -> None:
+    """Close all connections, also for whoever is canceled: half closed they complain and linger."""
+    with anyio.move_on_after(CLOSE_S, shield=True):
+        await engine.dispose()
 
 
 def _make_private(path: Path) -> None:

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from tenantry_runtime.core import TenantId
@@ -152,3 +153,16 @@ async def test_a_writer_that_others_keep_waiting_for_too_long_says_so(
         other.execute("ROLLBACK")
         other.close()
         assert (await store.create_account(DEV)).id == "dev"
+
+
+@pytest.mark.asyncio
+async def test_whoever_is_canceled_leaves_no_connection_half_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with anyio.CancelScope() as scope:
+        async with open_store(tmp_path) as store:
+            await store.create_account(DEV)
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    assert caplog.records == []
