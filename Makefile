@@ -27,8 +27,8 @@ test-pools: $(VENV)/.development ## Run prefill and decode nodes as processes, k
 test-workers: $(VENV)/.development ## Run workers in isolates, and try to get out of them
 	python -m pytest -m "workers or isolates"
 
-test-browser: $(VENV)/.development ## Look at the console in a real browser, and at traces in a real backend
-	python -m pytest -m browser
+test-browser: $(VENV)/.development .venv-phoenix/.installed ## Look at the console in a real browser, and at traces in a real backend
+	TENANTRY_PHOENIX=$(abspath .venv-phoenix) python -m pytest -m browser
 
 test-ledger: $(VENV)/.development ## Kill edges and nodes under load, and compare the ledger with what clients saw
 	python -m pytest -m ledger
@@ -46,6 +46,12 @@ record-clients: $(VENV)/.development .venv-clients/.installed ## Record anew wha
 	test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install --quiet --disable-pip-version-check --requirement tests/conformance/requirements.txt
 	cd tests/conformance/node && npm ci --no-audit --no-fund
+	touch $@
+
+# a backend for traces: some 850 MB
+.venv-phoenix/.installed:
+	test -x .venv-phoenix/bin/python || $(PYTHON) -m venv .venv-phoenix
+	.venv-phoenix/bin/pip install --quiet --disable-pip-version-check arize-phoenix==20.26.1
 	touch $@
 
 check: lint typecheck ## Check format, lint and types

@@ -15,6 +15,8 @@ from tenantry_runtime.log_lines import log_to_stderr
 from tenantry_runtime.telemetry import logging_of_requests
 
 from .config import read_config
+from .event_loop import EdgeLoop
+from .garbage import collected_rarely
 from .process import run
 
 
@@ -26,7 +28,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         log_to_stderr(os.environ)
         with logging_of_requests(os.environ):
-            anyio.run(run, read_config(Path(arguments[0])))
+            config = read_config(Path(arguments[0]))
+            with collected_rarely():
+                anyio.run(run, config, backend_options={"loop_factory": EdgeLoop})
     except ConfigurationError as error:
         logging.getLogger(__name__).error("%s", error)
         return 1

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from opentelemetry import context as contexts, trace
-from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace import SpanContext, SpanKind, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tenantry_runtime.core import Event, FinishReason, GenerateRequest, RequestId, TenantId, Usage
@@ -39,7 +39,7 @@ from .content import Heard, printed_input
 from .journey import Attributes, Journey
 from .metrics import Ended, RequestMeter
 from .stages import SequenceStages
-from .tracer import shows_content
+from .tracer import past, shows_content
 
 PROVIDER = "tenantry"
 
@@ -151,14 +151,23 @@ class RequestSpan:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Span a part of the work. What it raises is named by its class: messages may say what users said."""
-        span = self._tracer.start_span(name, context=self._context, attributes=self._common)
+        started_ns = time.time_ns()
+        problem: Attributes = {}
         try:
             yield
         except BaseException as error:
-            span.set_attribute(names.ERROR_TYPE, type(error).__name__)
+            problem = {names.ERROR_TYPE: type(error).__name__}
             raise
         finally:
-            span.end()
+            if self._root.is_recording():
+                past(
+                    self._tracer,
+                    name,
+                    self._context,
+                    started_ns=started_ns,
+                    ended_ns=time.time_ns(),
+                    attributes={**self._common, **problem},
+                )
 
     def follow(self, journeys: Sequence[Journey]) -> None:
         """Record at the end what comes of the request's sequences, one for each answer."""
@@ -219,7 +228,7 @@ class RequestSpan:
             for happened in journey.happened:
                 self._root.add_event(happened.name, happened.attributes, happened.time_ns)
         self._tell_outcome(journeys)
-        first: Span | None = None
+        first: SpanContext | None = None
         for index, journey in enumerate(journeys):
             stages = SequenceStages(
                 tracer=self._tracer,

@@ -60,11 +60,13 @@ def tracing(
         sampler=HeadSampler(sampling), resource=resource(), shutdown_on_exit=False
     )
     sieve = Sieve(pass_on, slow_s=sampling.slow_s)
-    for processor in [*processors, sieve]:
+    used = [*processors, sieve]
+    for processor in used:
         provider.add_span_processor(processor)
     try:
         yield EdgeTracer(
-            provider.get_tracer("tenantry"),
+            provider,
+            used,
             shows_content=posts.shows_content,
             statistics=statistics,
         )
