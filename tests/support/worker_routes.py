@@ -119,6 +119,8 @@ class FunctionEngine:
         self.requests: list[tuple[WorkerVersion, HttpRequest, Invocation]] = []
         self.scheduled_calls: list[tuple[str, str, int]] = []
         self.num_cancelled = 0
+        self.problem: Exception | None = None
+        """How the last call failed, be it in who reads its response."""
         self.ended = anyio.Event()
         self._was_scheduled = anyio.Event()
 
@@ -131,6 +133,9 @@ class FunctionEngine:
             yield await self.handler(request, invocation)
         except anyio.get_cancelled_exc_class():
             self.num_cancelled += 1
+            raise
+        except Exception as error:
+            self.problem = error
             raise
         finally:
             self.ended.set()

@@ -294,3 +294,56 @@ async def test_a_request_comes_to_the_application_in_pieces(tmp_path: Path) -> N
         assert await response.text() == "[(b'a', True), (b'b', True), (b'', False)]"
         assert await (await worker.fetch("/", method="POST", body="x")).text() == "[(b'x', False)]"
         assert await (await worker.fetch("/")).text() == "[(b'', False)]"
+
+
+FASTAPI = """
+    import asgi
+    from fastapi import FastAPI, Request
+    from workers import WorkerEntrypoint
+
+    app = FastAPI()
+
+    @app.get("/items/")
+    async def items(request: Request):
+        return {"url": str(request.url), "self": str(request.url_for("items"))}
+"""
+
+
+@pytest.mark.asyncio
+async def test_an_application_at_a_path_links_and_redirects_to_it(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    prefix = {"x-forwarded-prefix": "/workers/dev/api"}
+    async with a_worker(tmp_path, FASTAPI + TAIL) as worker:
+        docs = await (await worker.fetch("/docs", headers=prefix)).text()
+        schema = await worker.fetch("/openapi.json", headers=prefix)
+        near = await worker.fetch("/items?a=1", headers=prefix)
+        found = await (await worker.fetch("/items/", headers=prefix)).json()
+        at_root = await (await worker.fetch("/items/")).json()
+
+    assert "'/workers/dev/api/openapi.json'" in docs
+    assert (await schema.json())["servers"] == [{"url": "/workers/dev/api"}]
+    assert near.status == 307
+    location = near.headers["location"]
+    assert location is not None
+    assert location.endswith("//worker.test/workers/dev/api/items/?a=1")
+    assert found["url"].endswith("//worker.test/workers/dev/api/items/")
+    assert found["self"] == found["url"]
+    assert at_root["url"].endswith("//worker.test/items/")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("prefix", ["evil", "//evil.example", "/a/", "/a b", "/a?b", "/../x", "/"])
+async def test_what_is_no_prefix_is_none(tmp_path: Path, prefix: str) -> None:
+    code = (
+        HEAD
+        + """
+    async def show(request):
+        return JSONResponse([request.scope["root_path"], request.scope["path"]])
+
+    app = Starlette(routes=[Route("/{path:path}", show)])
+    """
+        + TAIL
+    )
+    async with a_worker(tmp_path, code) as worker:
+        response = await worker.fetch("/x", headers={"x-forwarded-prefix": prefix})
+        assert await response.json() == ["", "/x"]

@@ -73,3 +73,34 @@ async def test_what_an_application_raises_is_raised(tmp_path: Path) -> None:
             await worker.fetch("/fails")
         with pytest.raises(RuntimeError, match="did not call start_response"):
             await worker.fetch("/nothing")
+
+
+ENVIRON = """
+    import json, wsgi
+    from workers import WorkerEntrypoint
+
+    NAMES = ("SCRIPT_NAME", "PATH_INFO", "HTTP_CF_CONNECTING_IP", "REMOTE_ADDR")
+
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        return [json.dumps([environ.get(name) for name in NAMES]).encode()]
+
+    class Default(WorkerEntrypoint):
+        async def fetch(self, request):
+            return await wsgi.fetch(app, request, self.env)
+"""
+
+
+@pytest.mark.asyncio
+async def test_an_application_at_a_path_is_told_and_no_header_is_taken_for_another(
+    tmp_path: Path,
+) -> None:
+    headers = [
+        ("x-forwarded-prefix", "/workers/dev/api"),
+        ("cf-connecting-ip", "127.0.0.1"),
+        ("cf_connecting_ip", "8.8.8.8"),
+    ]
+    async with a_worker(tmp_path, ENVIRON) as worker:
+        response = await worker.fetch("/a%20b", headers=headers)
+        seen = await response.json()
+    assert seen == ["/workers/dev/api", "/a b", "127.0.0.1", "127.0.0.1"]

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import base64
 import binascii
+from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from tenantry_runtime.errors import InvalidInput, NoSuchRecord
-from tenantry_runtime.tenancy.kv import MAX_LIST_KEYS, MAX_NAMESPACES, Key, Namespace
+from tenantry_runtime.tenancy.kv import (
+    MAX_LIST_KEYS,
+    MAX_NAMESPACES,
+    Entry,
+    Key,
+    LongEntry,
+    Namespace,
+)
 from tenantry_runtime.tenancy.kv_entry import MAX_METADATA_BYTES, MAX_VALUE_BYTES, Write, a_write
 
 from .call import Call, page_info, page_of, success
 from .form import read_form
+from .long_value import LongValue
 
 MAX_BULK_BYTES = 100 << 20
 """Of a bulk write, as Cloudflare has it."""
+
+MAX_BULK_DELETE_BYTES = 16 << 20
+"""10,000 keys of 512 bytes, however JSON writes them."""
+
+MAX_SHORT_BYTES = 256 << 10
+"""A longer value is read when there is a place for it."""
 
 METADATA_SLACK_BYTES = 4 << 10
 """Whitespace of JSON."""
@@ -96,13 +111,32 @@ async def list_keys(call: Call) -> Response:
 
 async def get_value(call: Call) -> Response:
     """Answer with a value's bytes."""
-    found = await call.services.kv.get(call.account, await _id(call), _key_of(call))
-    if found is None:
-        raise NoSuchRecord("key", _key_of(call))
+    namespace_id, key = await _id(call), _key_of(call)
+    short = await call.services.kv.get_short(
+        call.account, namespace_id, key, max_bytes=MAX_SHORT_BYTES
+    )
+    if isinstance(short, LongEntry):
+        return await _long_value(call, namespace_id, key)
+    if short is None:
+        raise NoSuchRecord("key", key)
+    return Response(short.value, headers=_headers(short))
+
+
+async def _long_value(call: Call, namespace_id: str, key: str) -> Response:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(call.services.uploads.hold(call.account))
+        found = await call.services.kv.get(call.account, namespace_id, key)
+        if found is None:
+            raise NoSuchRecord("key", key)
+        # from here on, whoever sends it gives the place back
+        return LongValue(found.value, _headers(found), stack.pop_all())
+
+
+def _headers(entry: Entry) -> dict[str, str]:
     headers = {"content-type": "application/octet-stream"}
-    if found.expires_ms is not None:
-        headers["expiration"] = str(found.expires_ms // 1000)
-    return Response(found.value, headers=headers)
+    if entry.expires_ms is not None:
+        headers["expiration"] = str(entry.expires_ms // 1000)
+    return headers
 
 
 async def get_metadata(call: Call) -> Response:
@@ -115,6 +149,12 @@ async def get_metadata(call: Call) -> Response:
 
 async def put_value(call: Call) -> Response:
     """Keep a value: the body, or a form's `value` beside `metadata`."""
+    # as many as there may be uploads: each is in memory as a whole
+    async with call.services.uploads.hold(call.account):
+        return await _put_value(call)
+
+
+async def _put_value(call: Call) -> Response:
     kind = call.request.headers.get("content-type", "")
     if kind.lower().startswith("multipart/form-data"):
         value, metadata = await _form_value(call)
@@ -141,6 +181,11 @@ async def delete_value(call: Call) -> Response:
 
 async def put_bulk(call: Call) -> Response:
     """Keep many values."""
+    async with call.services.uploads.hold(call.account):
+        return await _put_bulk(call)
+
+
+async def _put_bulk(call: Call) -> Response:
     asked = await call.json(tuple[KeyValueInput, ...], max_bytes=MAX_BULK_BYTES)
     now_ms = call.services.kv.now_ms()
     writes = [_write(each, now_ms) for each in asked]
@@ -150,7 +195,8 @@ async def put_bulk(call: Call) -> Response:
 
 async def delete_bulk(call: Call) -> Response:
     """Delete many keys."""
-    keys = await call.json(tuple[str, ...], max_bytes=MAX_BULK_BYTES)
+    async with call.services.uploads.hold(call.account):
+        keys = await call.json(tuple[str, ...], max_bytes=MAX_BULK_DELETE_BYTES)
     await call.services.kv.delete(call.account, await _id(call), keys)
     return success({"successful_key_count": len(keys), "unsuccessful_keys": []})
 

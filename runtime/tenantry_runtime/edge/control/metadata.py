@@ -9,7 +9,7 @@ import msgspec
 
 from tenantry_runtime.errors import ScriptRefused
 from tenantry_runtime.tenancy.secrets import Plaintext
-from tenantry_runtime.tenancy.workers.names import can_be_known
+from tenantry_runtime.tenancy.workers.names import MAX_BINDINGS, can_be_known
 from tenantry_runtime.workers.spec import (
     AiBinding,
     Binding,
@@ -176,6 +176,9 @@ def read_bindings(bindings: tuple[dict[str, Any], ...]) -> Bindings:
     new: list[Binding] = []
     secrets: dict[str, Plaintext] = {}
     inherited: set[str] = set()
+    # before any of their targets is looked for
+    if len(bindings) > MAX_BINDINGS:
+        raise ScriptRefused(f"there are {len(bindings)} bindings; {MAX_BINDINGS} are allowed")
     for given in bindings:
         name, kind = given.get("name"), given.get("type")
         if not isinstance(name, str) or not isinstance(kind, str):

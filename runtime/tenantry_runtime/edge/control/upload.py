@@ -30,7 +30,7 @@ from .call import Call
 from .form import Part, read_form
 from .metadata import Metadata, read_bindings, read_limits, read_metadata
 from .modules import Module, Modules, read_modules
-from .project import check_interpreter, is_vendored, requirements_of
+from .project import check_interpreter, is_vendored, read_project, requirements_of
 from .services import ControlServices
 from .source_check import check_sources
 
@@ -79,9 +79,12 @@ async def _receive(call: Call, parts: dict[str, Part]) -> Uploaded:
     modules = read_modules(parts.values(), metadata.main_module)
     interpreter = call.services.interpreter
     requires_python = metadata.extensions.requires_python
-    check_interpreter(modules.files, interpreter.version, requires_python)
+    project = await read_project(modules.files, interpreter.path)
+    check_interpreter(modules.files, project, interpreter.version, requires_python)
     await check_sources(modules.files, interpreter.path)
-    new = await _new_version(call, metadata, modules)
+    declared = (*metadata.extensions.dependencies, *project.dependencies)
+    wanted = requirements_of(modules.files, modules.requirements, declared)
+    new = await _new_version(call, metadata, modules, wanted)
     stored = await add_version(call, new)
     messages = (*ignored, *modules.messages, *_unresolved(metadata, modules))
     return Uploaded(stored=stored, metadata=metadata, messages=messages)
@@ -104,10 +107,12 @@ def _check_main_module(call: Call, metadata: Metadata, parts: Mapping[str, Part]
         )
 
 
-async def _new_version(call: Call, metadata: Metadata, modules: Modules) -> NewVersion:
+async def _new_version(
+    call: Call, metadata: Metadata, modules: Modules, wanted: Sequence[str]
+) -> NewVersion:
     bindings = read_bindings(metadata.bindings)
     targets = await with_targets(call, bindings.new)
-    digest, lock = await _dependencies(call, modules, metadata.extensions.dependencies)
+    digest, lock = await _dependencies(call, wanted)
     return NewVersion(
         main_module=metadata.main_module,
         files=await _keep(call.services, modules.files),
@@ -149,10 +154,7 @@ async def _with_target(call: Call, binding: Binding) -> Binding:
     return binding
 
 
-async def _dependencies(
-    call: Call, modules: Modules, declared: Sequence[str]
-) -> tuple[str, tuple[LockedPackage, ...]]:
-    wanted = requirements_of(modules.files, modules.requirements, declared)
+async def _dependencies(call: Call, wanted: Sequence[str]) -> tuple[str, tuple[LockedPackage, ...]]:
     if not wanted:
         return "", ()
     resolver = call.services.dependencies

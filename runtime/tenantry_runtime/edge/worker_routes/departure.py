@@ -1,14 +1,44 @@
-"""Noticing, for next to nothing, that a client has gone away."""
+"""Noticing, for next to nothing, that a client has gone away.
+
+Listening for it costs two visits of the server's threads to the interpreter, so that nobody listens for
+the clients of requests that are over at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 from starlette.types import Message, Receive
+
+PATIENCE_S = 0.05
+"""Between the end of a request's body and the first look for who has gone: most are over by then."""
+
+
+class Departures:
+    """Has each listen when its patience is over."""
+
+    def __init__(self) -> None:
+        self._patient: deque[tuple[float, Departure]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, departure: Departure) -> None:
+        """Let one listen later."""
+        loop = asyncio.get_running_loop()
+        self._patient.append((loop.time() + PATIENCE_S, departure))
+        if self._timer is None:
+            self._timer = loop.call_later(PATIENCE_S, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        patient, now_s = self._patient, loop.time()
+        while patient and patient[0][0] <= now_s:
+            patient.popleft()[1].listen()
+        self._timer = loop.call_at(patient[0][0], self._look) if patient else None
 
 
 class Departure:
@@ -17,12 +47,16 @@ class Departure:
     To be armed when the request's body has come to its end, or nobody wants more of it.
     """
 
-    def __init__(self, receive: Receive, tasks: TaskGroup) -> None:
+    def __init__(
+        self, receive: Receive, tasks: TaskGroup, departures: Departures | None = None
+    ) -> None:
+        """Without `departures` it listens at once."""
         self.is_known = False
         """Whether the client has left."""
         self.cancels: anyio.CancelScope | None = None
         self._receive = receive
         self._tasks = tasks
+        self._departures = departures
         self._is_armed = False
         self._is_over = False
         self._waiting: list[anyio.CancelScope] = []
@@ -31,6 +65,14 @@ class Departure:
         """Wait for what the client does next; what comes of a body is thrown away."""
         if not self._is_armed and not self._is_over:
             self._is_armed = True
+            if self._departures is None:
+                self._wait()
+            else:
+                self._departures.add(self)
+
+    def listen(self) -> None:
+        """Wait for it from now on, unless it is over."""
+        if not self._is_over:
             self._wait()
 
     def meanwhile(self, function: Callable[[], Awaitable[None]]) -> None:

@@ -174,6 +174,8 @@ class _Memory(Generic[K, V]):
         entry = self._entries.get(key)
         if entry is None or entry.known is None:
             return None
+        # in use, so that names which somebody makes up do not push it out
+        self._entries.move_to_end(key)
         age_s = time.monotonic() - entry.read_s
         if age_s > MAX_AGE_S:
             return None

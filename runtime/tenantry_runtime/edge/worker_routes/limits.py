@@ -34,3 +34,6 @@ MAX_INLINE_BYTES = 64 << 10
 
 MAX_HEADERS = 240
 """Of a request: a frame holds 256, and the edge adds some."""
+
+MAX_RESPONSE_HEADER_BYTES = 128 << 10
+"""Of all names and values of a response, as of a request's."""

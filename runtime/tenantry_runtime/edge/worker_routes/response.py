@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from contextlib import aclosing
 from typing import TypeAlias
 
 import anyio
@@ -13,6 +15,7 @@ from tenantry_runtime.workers.interface import ByteStream, HeaderList, HttpRespo
 from tenantry_runtime.workers.outcome import Outcome
 
 from .departure import Departure
+from .limits import MAX_RESPONSE_HEADER_BYTES as MAX_HEADER_BYTES
 from .request import HOP_BY_HOP
 
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
@@ -30,16 +33,12 @@ SANDBOX = b"sandbox allow-scripts allow-forms allow-popups allow-modals allow-do
 _FOR_ONE_ORIGIN = frozenset(
     {
         *("set-cookie", "clear-site-data", "service-worker-allowed"),
-        *("strict-transport-security", "alt-svc"),
+        *("strict-transport-security", "alt-svc", "nel", "report-to", "accept-ch"),
     }
 )
 """Headers that hold for a whole origin, which is not a worker's to speak for where it is shared."""
 
 _BODILESS = frozenset({204, 205, 304})
-
-
-class BrokenOff(Exception):
-    """A response that had begun cannot be brought to its end: the connection has to show it."""
 
 
 class WorkerResponse:
@@ -67,7 +66,7 @@ class WorkerResponse:
     async def forward(self, response: HttpResponse, timing: bytes) -> None:
         """Send a worker's response; `timing` is for Server-Timing.
 
-        Raises `WorkerFailed` for headers that are none, `ClientDisconnect` for a client that takes nothing for too
+        Raises `WorkerFailed` for headers that are none and a body of another length than they declare, `ClientDisconnect` for a client that takes nothing for too
         long, and what the body raises.
         """
         headers, declared = _checked(response.headers)
@@ -89,8 +88,11 @@ class WorkerResponse:
             await body.aclose()
             await self._whole(response.status, headers, b"")
             return
-        await self._begin(response.status, headers)
-        await self._stream(body, declared)
+        if declared is None:
+            await self._begin(response.status, headers)
+            await self._stream(body)
+        else:
+            await self._stream_declared(response.status, headers, body, declared)
 
     async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
         """Send what the edge itself has to say."""
@@ -108,20 +110,25 @@ class WorkerResponse:
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def _stream(self, body: ByteStream, declared: int | None) -> None:
-        num_bytes = 0
+    async def _stream(self, body: AsyncIterable[bytes]) -> None:
         async for piece in body:
-            num_bytes += len(piece)
-            if declared is not None and num_bytes > declared:
-                raise BrokenOff
             if piece:
                 await self._deliver(
                     {"type": "http.response.body", "body": piece, "more_body": True}
                 )
-        if declared is not None and num_bytes != declared:
-            raise BrokenOff
         self._departure.over()
         await self._deliver({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _stream_declared(
+        self, status: int, headers: RawHeaders, body: ByteStream, declared: int
+    ) -> None:
+        """Raises `WorkerFailed` where the body is of another length, after what fits of it."""
+        pieces = _checked_pieces(body, declared)
+        async with aclosing(pieces):
+            # before the status is out, so that what is too long at once is told as any fault
+            first = await anext(pieces)
+            await self._begin(status, headers)
+            await self._stream(_with_first(first, pieces))
 
     async def _deliver(self, message: Message) -> None:
         with anyio.move_on_after(self._stall_timeout_s) as deadline:
@@ -130,11 +137,42 @@ class WorkerResponse:
             raise ClientDisconnect
 
 
+async def _checked_pieces(body: ByteStream, declared: int) -> AsyncGenerator[bytes]:
+    """Yield the pieces of a body, at least one, and never more than it says that it has."""
+    num_bytes = 0
+    async for piece in body:
+        num_bytes += len(piece)
+        if num_bytes > declared:
+            raise _another_length(declared, f"at least {num_bytes}")
+        yield piece
+    if num_bytes != declared:
+        raise _another_length(declared, str(num_bytes))
+    yield b""
+
+
+async def _with_first(first: bytes, others: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in others:
+        yield piece
+
+
+def _another_length(declared: int, num_bytes: str) -> WorkerFailed:
+    return WorkerFailed(
+        Outcome.EXCEPTION, f"the response declared {declared} bytes and had {num_bytes}"
+    )
+
+
 def _checked(headers: HeaderList) -> tuple[RawHeaders, int | None]:
     """Return headers as they are sent, and the length that they declare.
 
-    Raises `WorkerFailed` for names and values that HTTP does not have.
+    Raises `WorkerFailed` for names and values that HTTP does not have, and for too many of them.
     """
+    num_bytes = sum(len(name) + len(value) for name, value in headers)
+    if num_bytes > MAX_HEADER_BYTES:
+        raise WorkerFailed(
+            Outcome.EXCEPTION,
+            f"the response's headers have {num_bytes} bytes; {MAX_HEADER_BYTES} are allowed",
+        )
     checked: RawHeaders = []
     declared: int | None = None
     for name, value in headers:

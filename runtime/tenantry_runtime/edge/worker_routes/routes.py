@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
 from anyio.abc import TaskGroup
@@ -24,7 +23,7 @@ from tenantry_runtime.workers.spec import WorkerVersion
 
 from .addresses import Address, WorkerUrls, is_possible
 from .authority import Authority, authority_of
-from .departure import Departure
+from .departure import Departure, Departures
 from .directory import Directory
 from .limits import RouteLimits
 from .open_by_account import OpenByAccount
@@ -37,9 +36,10 @@ from .pages import (
     printed,
     unknown_worker,
 )
+from .ray import Rays
 from .request import Head, raw_path
 from .request_body import RequestBody, open_body
-from .response import BrokenOff, WorkerResponse
+from .response import WorkerResponse
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +69,8 @@ class Parts:
     """None: nothing is traced."""
     test_scheduled: bool = False
     """Whether `/__scheduled` runs a trigger, as it does in wrangler's development server."""
+    departures: Departures = field(default_factory=Departures)
+    rays: Rays = field(default_factory=Rays)
 
 
 class WorkerRoutes:
@@ -115,7 +117,7 @@ async def _refuse(
     refused: Refused, scope: Scope, receive: Receive, send: Send, parts: Parts
 ) -> None:
     """Answer a request that is for nobody."""
-    ray = str(uuid.uuid4())
+    ray = parts.rays.make()
     response = WorkerResponse(
         send,
         Departure(receive, parts.tasks),
@@ -142,8 +144,8 @@ class _Exchange:
         self._head = Head(scope, authority)
         self._receive = receive
         self._address = address
-        self._ray = str(uuid.uuid4())
-        self._departure = Departure(receive, parts.tasks)
+        self._ray = parts.rays.make()
+        self._departure = Departure(receive, parts.tasks, parts.departures)
         self._body: bytes | RequestBody | None = None
         self._span: WorkerSpan | None = None
         self._response = WorkerResponse(
@@ -205,7 +207,7 @@ class _Exchange:
             if isinstance(self._body, RequestBody) and self._body.problem is not None:
                 return of_refusal(self._body.problem, worker, self._ray)
             return of_failure(failed, worker, self._ray)
-        except (BrokenOff, ClientDisconnect):
+        except ClientDisconnect:
             return None
         except Exception:
             # the outermost place: a bug is an answer too, and is logged

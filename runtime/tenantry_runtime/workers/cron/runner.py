@@ -13,10 +13,9 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import InvalidInput, StoreUnavailable, TenantryError
@@ -24,12 +23,12 @@ from tenantry_runtime.workers.interface import Engine, Invocation, WorkerFailed
 from tenantry_runtime.workers.spec import WorkerVersion
 
 from .expression import CronExpression, parse_cron
+from .waiting import Due, Waiting
 
 MAX_MISSED = 5
 MAX_LATE_S = 300.0
-NUM_RUNNING = 32
+NUM_RUNNING = 128
 """Triggers that one edge runs at one time; more wait, and other edges may take them."""
-MAX_WAITING = 10_000
 FORGET_S = 86_400.0
 FORGET_EVERY_MINUTES = 60
 
@@ -87,15 +86,6 @@ class SystemClock:
         await anyio.sleep(max(0.0, unix_s - time.time()))
 
 
-class Due(NamedTuple):
-    """A trigger, and the time at which it was to run."""
-
-    account: TenantId
-    worker: str
-    cron: str
-    due_ms: int
-
-
 class CronRunner:
     """One edge's part in running triggers."""
 
@@ -121,10 +111,10 @@ class CronRunner:
 
     async def run(self) -> None:
         """Run what falls due from this minute on, until canceled."""
-        waiting, taken = anyio.create_memory_object_stream[Due](MAX_WAITING)
-        async with anyio.create_task_group() as tasks, waiting, taken:
+        waiting = Waiting()
+        async with anyio.create_task_group() as tasks:
             for _ in range(NUM_RUNNING):
-                tasks.start_soon(self._work, taken)
+                tasks.start_soon(self._work, waiting)
             next_minute = int(self._clock.now() // 60)
             while True:
                 await self._clock.sleep_until(next_minute * 60)
@@ -135,7 +125,7 @@ class CronRunner:
                 await self._put(range(first, now_minute + 1), waiting)
                 next_minute = now_minute + 1
 
-    async def _put(self, minutes: range, waiting: MemoryObjectSendStream[Due]) -> None:
+    async def _put(self, minutes: range, waiting: Waiting) -> None:
         try:
             if minutes[-1] % FORGET_EVERY_MINUTES == 0:
                 await self._claims.forget(int((self._clock.now() - FORGET_S) * 1000))
@@ -143,36 +133,45 @@ class CronRunner:
         except StoreUnavailable as error:
             _log.warning("cron triggers of %d minutes do not run: %s", len(minutes), error)
             return
+        num_left_out: dict[TenantId, int] = {}
         for minute in minutes:
             for schedule in schedules:
                 expression = _parsed(schedule.cron)
                 if expression is None or not expression.is_due(minute):
                     continue
                 due = Due(schedule.account, schedule.worker, schedule.cron, minute * 60_000)
-                try:
-                    waiting.send_nowait(due)
-                except anyio.WouldBlock:
-                    _log.error("more than %d cron triggers wait; left out: %s", MAX_WAITING, due)
+                if not waiting.put(due):
+                    num_left_out[due.account] = num_left_out.get(due.account, 0) + 1
+        for account, number in num_left_out.items():
+            _log.error(
+                "%d cron triggers of account %s are left out: too many wait", number, account
+            )
 
-    async def _work(self, taken: MemoryObjectReceiveStream[Due]) -> None:
-        async for due in taken:
-            if self._is_closing:
-                continue
-            late_s = self._clock.now() - due.due_ms / 1000
-            if late_s > MAX_LATE_S:
-                _log.warning("left out, as it is %.0f s late: %s", late_s, due)
-                continue
+    async def _work(self, waiting: Waiting) -> None:
+        while True:
+            due = await waiting.take()
             try:
-                await self._run_one(due)
-            except TenantryError as error:
-                # the store is away, or the account was suspended meanwhile
-                _log.warning("%s does not run: %s", due, error)
-            except WorkerFailed as failed:
-                # its owner has it in the worker's own log
-                _log.info("%s ended with %s", due, failed.outcome)
-            except Exception:
-                # the outermost place: one trigger's fault ends no others
-                _log.exception("%s failed", due)
+                if not self._is_closing:
+                    await self._try_one(due)
+            finally:
+                waiting.done(due)
+
+    async def _try_one(self, due: Due) -> None:
+        late_s = self._clock.now() - due.due_ms / 1000
+        if late_s > MAX_LATE_S:
+            _log.warning("left out, as it is %.0f s late: %s", late_s, due)
+            return
+        try:
+            await self._run_one(due)
+        except TenantryError as error:
+            # the store is away, or the account was suspended meanwhile
+            _log.warning("%s does not run: %s", due, error)
+        except WorkerFailed as failed:
+            # its owner has it in the worker's own log
+            _log.info("%s ended with %s", due, failed.outcome)
+        except Exception:
+            # the outermost place: one trigger's fault ends no others
+            _log.exception("%s failed", due)
 
     async def _run_one(self, due: Due) -> None:
         version = await self._resolve(due.account, due.worker)

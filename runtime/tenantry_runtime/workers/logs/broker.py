@@ -19,6 +19,8 @@ from .trace import dropped_messages, encoded
 
 MAX_TAILS = 10
 """Of one worker; Cloudflare's number."""
+MAX_TAILS_EACH = 50
+"""Of all workers of one account."""
 MAX_WAITING = 256
 """Messages for one tail; a reader that is slower loses the rest, and is told how many."""
 MAX_WAITING_BYTES = 4 << 20
@@ -101,18 +103,21 @@ class TailBroker:
     def open(self, tenant: TenantId, worker: str, filters: TailFilters) -> Tail:
         """Make a tail. Its id is all that is needed to connect to it.
 
-        Raises `CapacityExceeded` where `MAX_TAILS` listen already.
+        Raises `CapacityExceeded` where `MAX_TAILS` listen to the worker already, or `MAX_TAILS_EACH` to the
+        account's.
         """
         now_s = self._clock()
-        for old in list(self._of_worker.get((tenant, worker), ())):
+        mine = [each for each in self._tails.values() if each.tenant == tenant]
+        for old in mine:
             is_unused = not old.is_connected and now_s - old.created_s > UNUSED_S
             if is_unused or now_s > old.expires_s:
                 self.close(old.id)
-        tails = self._of_worker.setdefault((tenant, worker), [])
-        if len(tails) >= MAX_TAILS:
+        num_open = sum(not each.is_closed for each in mine)
+        tails = self._of_worker.get((tenant, worker), [])
+        if len(tails) >= MAX_TAILS or num_open >= MAX_TAILS_EACH:
             raise CapacityExceeded(retry_after_s=int(UNUSED_S))
         tail = Tail(secrets.token_urlsafe(24), tenant, worker, filters, now_s)
-        tails.append(tail)
+        self._of_worker.setdefault((tenant, worker), []).append(tail)
         self._tails[tail.id] = tail
         return tail
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -95,19 +96,37 @@ def forget(directory: Path, account: str, worker: str) -> None:
         file.unlink(missing_ok=True)
 
 
-def sweep(directory: Path, oldest_s: float, total_bytes: int) -> None:
-    """Delete files that are too old, and then the longest untouched until the rest fits."""
-    found: list[tuple[float, int, Path]] = []
+def sweep(directory: Path, oldest_s: float, account_bytes: int, total_bytes: int) -> None:
+    """Delete files that are too old, and then the longest untouched until the rest fits.
+
+    First each account's own, so that none takes the room of all.
+    """
+    found: dict[Path, list[_Kept]] = {}
     for file in directory.glob(f"*/*{NEWER}"):
         with suppress(FileNotFoundError):
             status = file.stat()
-            found.append((status.st_mtime, status.st_size, file))
-    left = sum(num_bytes for _, num_bytes, _ in found)
-    for touched_s, num_bytes, file in sorted(found):
-        if touched_s >= oldest_s and left <= total_bytes:
-            break
-        file.unlink(missing_ok=True)
-        left -= num_bytes
+            kept = _Kept(status.st_mtime, status.st_size, file)
+            found.setdefault(file.parent, []).append(kept)
+    left = [each for kept in found.values() for each in _fitting(kept, oldest_s, account_bytes)]
+    _fitting(left, oldest_s, total_bytes)
+
+
+class _Kept(NamedTuple):
+    touched_s: float
+    num_bytes: int
+    file: Path
+
+
+def _fitting(kept: list[_Kept], oldest_s: float, max_bytes: int) -> list[_Kept]:
+    """Delete what does not fit; return the rest."""
+    left = sum(each.num_bytes for each in kept)
+    ordered = sorted(kept)
+    for place, each in enumerate(ordered):
+        if each.touched_s >= oldest_s and left <= max_bytes:
+            return ordered[place:]
+        each.file.unlink(missing_ok=True)
+        left -= each.num_bytes
+    return []
 
 
 def _files(directory: Path, account: str, worker: str) -> tuple[Path, Path]:

@@ -54,8 +54,10 @@ class LogLimits(
     """Of those, the ones that went well and said nothing."""
     file_bytes: Positive = 1 << 20
     """Of a worker's newer file; the older one has as much."""
+    account_bytes: Positive = 64 << 20
+    """Of all workers of an account; the longest untouched files go."""
     total_bytes: Positive = 512 << 20
-    """Of all workers; the longest untouched files go."""
+    """Of all accounts, likewise."""
     max_age_s: Annotated[float, Meta(gt=0)] = 7 * 86400.0
 
 
@@ -197,8 +199,9 @@ class KeptLogs:
         """Delete what is too old or too much. Raises `OSError`."""
         oldest_s = self._clock() - self._limits.max_age_s
         async with self._lock:
+            limits = self._limits
             await anyio.to_thread.run_sync(
-                sweep, self._directory, oldest_s, self._limits.total_bytes
+                sweep, self._directory, oldest_s, limits.account_bytes, limits.total_bytes
             )
 
     def _write(self, lines: dict[_Key, list[bytes]]) -> None:

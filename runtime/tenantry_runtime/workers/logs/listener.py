@@ -11,9 +11,10 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import anyio
-from anyio.abc import SocketAttribute, SocketStream
+from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 
 from tenantry_runtime.errors import ConfigurationError
 
@@ -33,6 +34,8 @@ PATH_PREFIX = "/tails/"
 
 MAX_CONNECTIONS = 1000
 """More wait to be accepted."""
+ACCEPT_PAUSE_S = 0.1
+"""After a connection that could not be accepted, as where the process has no file descriptor left."""
 HANDSHAKE_S = 10.0
 STALL_S = 30.0
 """A client that takes nothing for so long is given up."""
@@ -55,19 +58,12 @@ async def open_tail_listener(broker: TailBroker, host: str, port: int = 0) -> As
     except OSError as error:
         problem = f"cannot listen for tails on {host}:{port}: {error.strerror or error}"
         raise ConfigurationError(problem) from error
-    limiter = anyio.Semaphore(MAX_CONNECTIONS)
-
-    async def serve(stream: SocketStream) -> None:
-        async with limiter, stream:
-            try:
-                await _serve(broker, stream)
-            except Exception:
-                # the outermost place: one listener's fault ends no others
-                _log.exception("a tail was lost")
-
+    places = anyio.Semaphore(MAX_CONNECTIONS)
     tasks = anyio.create_task_group()
     await tasks.__aenter__()
-    tasks.start_soon(listener.serve, serve)
+    for each in listener.listeners:
+        assert isinstance(each, SocketListener)
+        tasks.start_soon(accept_all, each, broker, places, tasks)
     try:
         yield listener.extra(SocketAttribute.local_port)
     finally:
@@ -75,6 +71,41 @@ async def open_tail_listener(broker: TailBroker, host: str, port: int = 0) -> As
         # without the body's exception, which would come out wrapped in a group
         await tasks.__aexit__(None, None, None)
         await listener.aclose()
+
+
+class Accepting(Protocol):
+    """A socket that listens."""
+
+    async def accept(self) -> SocketStream:
+        """Return the next connection; raises `OSError`."""
+        ...
+
+
+async def accept_all(
+    listener: Accepting, broker: TailBroker, places: anyio.Semaphore, tasks: TaskGroup
+) -> None:
+    """Accept connections for ever, none before there is a place for it."""
+
+    async def serve(stream: SocketStream) -> None:
+        try:
+            async with stream:
+                await _serve(broker, stream)
+        except Exception:
+            # the outermost place: one listener's fault ends no others
+            _log.exception("a tail was lost")
+        finally:
+            places.release()
+
+    while True:
+        await places.acquire()
+        try:
+            stream = await listener.accept()
+        except OSError as error:
+            places.release()
+            _log.error("a connection for a tail cannot be accepted: %s", error)
+            await anyio.sleep(ACCEPT_PAUSE_S)
+        else:
+            tasks.start_soon(serve, stream)
 
 
 async def _serve(broker: TailBroker, stream: SocketStream) -> None:

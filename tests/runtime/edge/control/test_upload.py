@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from support.control_plane import ACME, GLOBEX, HELLO, RAISES, ControlPlane, an_upload
@@ -12,6 +13,8 @@ from tenantry_runtime.errors import NoSuchRecord
 from tenantry_runtime.tenancy.workers import WorkerStore
 from tenantry_runtime.workers.spec import (
     AiBinding,
+    JsonBinding,
+    KvBinding,
     SecretBinding,
     TextBinding,
     WorkerVersion,
@@ -192,7 +195,25 @@ REFUSED_METADATA: dict[str, tuple[dict[str, Any], str]] = {
         },
         "twice",
     ),
+    "more bindings than there may be": (
+        {"bindings": [{"name": f"A{number}", "type": "ai"} for number in range(129)]},
+        "129 bindings",
+    ),
     "no name for a binding": ({"bindings": [{"name": "a-b", "type": "ai"}]}, "a-b"),
+    "a name that is Python's": ({"bindings": [{"name": "__class__", "type": "ai"}]}, "__class__"),
+    "a name that is fetch's": ({"bindings": [{"name": "FETCH", "type": "ai"}]}, "FETCH"),
+    "a variable with more than 64 bits": (
+        {"bindings": [{"name": "A", "type": "json", "json": {"a": [1, {"b": 1 << 64}]}}]},
+        "A has an integer of more than 64 bits",
+    ),
+    "a variable with fewer than 64 bits can say": (
+        {"bindings": [{"name": "A", "type": "json", "json": -(1 << 63) - 1}]},
+        "64 bits",
+    ),
+    "a variable that is nested too deep": (
+        {"bindings": [{"name": "A", "type": "json", "json": json.loads("[" * 66 + "]" * 66)}]},
+        "nested",
+    ),
     "a variable that is too large": (
         {"bindings": [{"name": "A", "type": "plain_text", "text": "x" * 6000}]},
         "6000",
@@ -231,6 +252,36 @@ async def test_what_there_is_not_is_refused_by_name(plane: ControlPlane, case: s
 
     assert (put.status, put.code) == (400, 10021)
     assert named in put.message
+
+
+@pytest.mark.asyncio
+async def test_every_integer_that_workers_can_get_is_kept(plane: ControlPlane) -> None:
+    numbers = [-(1 << 63), (1 << 64) - 1, True, 1.5]
+
+    await plane.upload(bindings=[{"name": "A", "type": "json", "json": numbers}])
+
+    (binding,) = (await deployed(plane.workers)).bindings
+    assert binding == JsonBinding(name="A", json=numbers)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(numbers)) == numbers
+
+
+@pytest.mark.asyncio
+async def test_a_namespace_may_be_named_by_its_title_and_is_kept_by_its_id(
+    plane: ControlPlane,
+) -> None:
+    mine = await plane.services.kv.create_namespace(ACME, "deadbeef")
+    await plane.services.kv.create_namespace(GLOBEX, "theirs")
+
+    put = await plane.upload(
+        bindings=[{"name": "KV", "type": "kv_namespace", "namespace_id": "deadbeef"}]
+    )
+    foreign = await plane.upload(
+        bindings=[{"name": "KV", "type": "kv_namespace", "namespace_id": "theirs"}]
+    )
+
+    assert put.status == 200
+    assert (await deployed(plane.workers)).bindings == (KvBinding(name="KV", namespace_id=mine.id),)
+    assert (foreign.status, foreign.code) == (400, 10021)
 
 
 @pytest.mark.asyncio

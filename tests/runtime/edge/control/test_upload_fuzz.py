@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import httpx
+import msgspec
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 from starlette.requests import Request
 
@@ -22,7 +23,8 @@ from tenantry_runtime.edge.control import ControlLimits
 from tenantry_runtime.edge.control.form import Part, read_form
 from tenantry_runtime.edge.control.metadata import read_bindings, read_limits, read_metadata
 from tenantry_runtime.edge.control.modules import read_modules
-from tenantry_runtime.edge.control.project import check_interpreter, requirements_of
+from tenantry_runtime.edge.control.project import Project, check_interpreter, requirements_of
+from tenantry_runtime.edge.control.project_scan import scan
 from tenantry_runtime.errors import BodyTooLarge, InvalidInput, ScriptRefused
 from tenantry_runtime.tenancy import open_store
 
@@ -170,8 +172,12 @@ def understood(parts: dict[str, Part]) -> None:
     """Do what an upload does before anything is kept."""
     metadata, _ = read_metadata(parts.pop("metadata", a_part()).content)
     modules = read_modules(parts.values(), metadata.main_module)
-    check_interpreter(modules.files, "3.11.7")
-    requirements_of(modules.files, modules.requirements)
+    check_interpreter(modules.files, Project(), "3.11.7")
+    for file in modules.files:
+        # as its process prints it
+        printed = json.dumps(scan(file.content)).encode()
+        project = msgspec.json.decode(printed, type=Project)
+        requirements_of(modules.files, modules.requirements, project.dependencies)
     read_bindings(metadata.bindings)
     read_limits(metadata.limits)
     for file in modules.files:

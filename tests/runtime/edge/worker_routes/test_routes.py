@@ -169,6 +169,14 @@ async def test_a_header_that_http_does_not_have_is_the_workers_fault(
     assert response.json()["outcome"] == "exception"
 
 
+async def test_headers_that_no_proxy_would_take_are_the_workers_fault() -> None:
+    async with a_routed_edge(answering(headers=[("x", "a" * 60_000)])) as edge:
+        assert (await edge.get()).status_code == 200
+    async with a_routed_edge(answering(headers=[("x", "a" * 70_000)] * 2)) as edge:
+        response = await edge.get()
+    assert (response.status_code, response.json()["outcome"]) == (500, "exception")
+
+
 async def test_a_cold_start_is_said_in_server_timing() -> None:
     async with a_routed_edge(answering(cold_start_ms=4.25)) as edge:
         cold = await edge.get()

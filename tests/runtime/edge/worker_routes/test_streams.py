@@ -267,10 +267,37 @@ async def test_a_body_of_another_length_than_declared_is_seen_to_be_broken(decla
         yield b"fi"
         yield b"ves"
 
-    answer = answering(Pieces(pieces()), headers=[("content-length", declared)])
-    async with a_routed_edge(answer) as edge:
+    body = Pieces(pieces())
+    async with a_routed_edge(answering(body, headers=[("content-length", declared)])) as edge:
         with pytest.raises(httpx.RemoteProtocolError):
             await edge.get()
+        assert isinstance(edge.engine.problem, WorkerFailed)
+    told = edge.engine.problem.message
+    assert told.startswith(f"the response declared {declared} bytes and had ")
+    assert told.endswith(" 5")
+
+
+async def test_a_body_that_is_longer_than_declared_at_once_is_told_as_a_fault() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"fives"
+
+    answer = answering(Pieces(pieces()), headers=[("content-length", "2")])
+    async with a_routed_edge(answer) as edge:
+        response = await edge.get()
+    assert (response.status_code, response.json()["outcome"]) == (500, "exception")
+    assert response.json()["ray"] == response.headers["cf-ray"]
+
+
+@pytest.mark.parametrize("pieces", [[], [b""], [b"", b"fi", b"", b"ves", b""]])
+async def test_a_body_may_come_in_any_pieces(pieces: list[bytes]) -> None:
+    async def come() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    whole = b"".join(pieces)
+    answer = answering(Pieces(come()), headers=[("content-length", str(len(whole)))])
+    async with a_routed_edge(answer) as edge:
+        assert (await edge.get()).content == whole
 
 
 async def test_a_body_of_the_declared_length_carries_it() -> None:

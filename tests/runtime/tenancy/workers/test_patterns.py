@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from support.secret_keys import FIRST, named_keys
 from support.workers_store import ACME, GLOBEX, a_deployed, a_worker_store
 from tenantry_runtime.errors import InvalidInput
 from tenantry_runtime.tenancy import Store
+from tenantry_runtime.tenancy.workers import WorkerStore
 from tenantry_runtime.tenancy.workers.patterns import best, hosts_for, parse
 
 EVERYWHERE = ["a.io/*", "a.io/shop*", "a.io/shop", "*.a.io/*", "*a.io/x*", "b.a.io/*"]
@@ -90,3 +92,15 @@ async def test_a_route_is_at_a_domain_of_its_account(store: Store) -> None:
         GLOBEX, "hello", ["*.globex.example/*", "a.globex.localhost/*"]
     )
     assert len(taken) == 2
+
+
+@pytest.mark.asyncio
+async def test_a_domain_that_is_taken_from_an_account_takes_its_routes_along(store: Store) -> None:
+    workers = await a_worker_store(store)
+    await a_deployed(workers)
+    await workers.triggers.set_routes(ACME, "hello", ["acme.example/*", "acme.localhost/*"])
+
+    without = WorkerStore(store.database, named_keys(FIRST), domains={GLOBEX: ["acme.example"]})
+
+    assert await without.by_route("acme.example", "/x") is None
+    assert await without.by_route("acme.localhost", "/x") == (ACME, "hello")

@@ -175,3 +175,30 @@ async def test_a_disk_that_takes_nothing_costs_logs_and_nothing_else(
         assert (await logs.read(ACCOUNT, "hello")).records == ()
         logs.keep(said("lost too"))
     assert caplog.text.count("cannot keep workers' logs") == 2
+
+
+def touch_in_order(*folders: Path) -> None:
+    """Make the files of the first folder the longest untouched."""
+    files = [file for folder in folders for file in sorted(folder.iterdir())]
+    for place, file in enumerate(files):
+        os.utime(file, (NOW_S + place, NOW_S + place))
+
+
+def num_bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+async def test_an_account_that_says_much_takes_none_of_the_others_room(tmp_path: Path) -> None:
+    limits = LogLimits(account_bytes=3000, total_bytes=4000)
+    logs = KeptLogs(tmp_path, limits, clock=Clock())
+    logs.keep(said("quiet", version=a_version(tenant=TenantId("other"))))
+    await logs.flush()
+    for number in range(8):
+        logs.keep(said("x" * 700, version=a_version(f"w{number}")))
+        await logs.flush()
+    touch_in_order(tmp_path / "other", tmp_path / ACCOUNT)
+
+    await logs.sweep()
+
+    assert texts(await logs.read(TenantId("other"), "hello")) == ["quiet"]
+    assert 0 < num_bytes_in(tmp_path / ACCOUNT) <= 3000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +21,13 @@ from tenantry_runtime.core import TenantId
 from tenantry_runtime.edge.worker_routes.tails import EdgeTails
 from tenantry_runtime.errors import CapacityExceeded, ConfigurationError
 from tenantry_runtime.workers.interface import LogLine
-from tenantry_runtime.workers.logs import TailBroker, TailFilters, open_tail_listener
+from tenantry_runtime.workers.logs import (
+    TailBroker,
+    TailFilters,
+    listener,
+    open_tail_listener,
+)
+from tenantry_runtime.workers.logs.broker import MAX_TAILS_EACH
 
 pytestmark = pytest.mark.asyncio
 
@@ -161,6 +168,24 @@ async def test_what_waits_for_a_listener_is_bounded_in_bytes() -> None:
     assert tail.num_waiting + tail.num_dropped == 100
 
 
+async def test_an_account_that_listens_much_leaves_places_to_others() -> None:
+    now_s = 0.0
+    broker = TailBroker(clock=lambda: now_s)
+    opened = [
+        broker.open(ACCOUNT, f"w{number // 10}", TailFilters()) for number in range(MAX_TAILS_EACH)
+    ]
+    with pytest.raises(CapacityExceeded):
+        broker.open(ACCOUNT, "another", TailFilters())
+    broker.open(TenantId("other"), "w0", TailFilters())
+    for tail in opened[1:]:
+        tail.is_connected = True
+    now_s = 61.0
+    # in the place of the one that nobody has used
+    broker.open(ACCOUNT, "another", TailFilters())
+    assert broker.find(opened[0].id) is None
+    assert broker.statistics().num_tails == MAX_TAILS_EACH + 1
+
+
 async def test_ten_may_listen_to_a_worker_and_an_unused_place_is_given_on() -> None:
     now_s = 0.0
     broker = TailBroker(clock=lambda: now_s)
@@ -263,3 +288,53 @@ async def test_a_proxy_may_lead_to_the_listener() -> None:
     tails = EdgeTails(TailBroker(), 7, "wss://tails.example/")
     made = await tails.open(ACCOUNT, "hello", [], base_url="https://api.example", client_ip="")
     assert made.url == f"wss://tails.example/tails/{made.id}"
+
+
+async def test_a_connection_over_the_limit_waits_and_is_served_when_there_is_a_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 2)
+    async with a_place() as place:
+        url = await place.open()
+        idle = [await anyio.connect_tcp("127.0.0.1", place.port) for _ in range(2)]
+        async with anyio.create_task_group() as tasks:
+            is_open = anyio.Event()
+
+            async def tail() -> None:
+                async with connect(url, subprotocols=[Subprotocol("trace-v1")], proxy=None):
+                    is_open.set()
+
+            tasks.start_soon(tail)
+            await anyio.wait_all_tasks_blocked()
+            assert not is_open.is_set()
+            for stream in idle:
+                await stream.aclose()
+            with anyio.fail_after(10):
+                await is_open.wait()
+
+
+async def test_a_connection_that_cannot_be_accepted_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "ACCEPT_PAUSE_S", 0)
+    has_asked_again = anyio.Event()
+
+    class Full:
+        num_asked = 0
+
+        async def accept(self) -> SocketStream:
+            self.num_asked += 1
+            if self.num_asked < 4:
+                raise OSError(errno.EMFILE, "Too many open files")
+            has_asked_again.set()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    async with anyio.create_task_group() as tasks:
+        # one place: what failed has given it back
+        places = anyio.Semaphore(1)
+        tasks.start_soon(listener.accept_all, Full(), TailBroker(), places, tasks)
+        with anyio.fail_after(10):
+            await has_asked_again.wait()
+        tasks.cancel_scope.cancel()
+    assert "Too many open files" in caplog.text
