@@ -118,6 +118,7 @@ class FunctionEngine:
         self.handler = handler
         self.requests: list[tuple[WorkerVersion, HttpRequest, Invocation]] = []
         self.scheduled_calls: list[tuple[str, str, int]] = []
+        self.scheduled_in: list[Invocation] = []
         self.num_cancelled = 0
         self.problem: Exception | None = None
         """How the last call failed, be it in who reads its response."""
@@ -144,6 +145,7 @@ class FunctionEngine:
         self, version: WorkerVersion, cron: str, scheduled_ms: int, invocation: Invocation
     ) -> None:
         self.scheduled_calls.append((version.worker, cron, scheduled_ms))
+        self.scheduled_in.append(invocation)
         self._was_scheduled.set()
         self._was_scheduled = anyio.Event()
 

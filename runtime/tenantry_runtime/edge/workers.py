@@ -133,12 +133,14 @@ async def open_workers(
         _tasks() as tasks,
     ):
         cron = None
+        tracer = None if isinstance(services.tracer, NoOpTracer) else services.tracer
         if config.cron and running.engine is not None:
             cron = CronRunner(
                 schedules=store,
                 claims=StoredClaims(services.store.database),
                 engine=running.engine,
                 resolve=running.directory.version,
+                tracer=tracer,
             )
             tasks.start_soon(cron.run)
         yield EdgeWorkers(
@@ -163,7 +165,7 @@ async def open_workers(
                     config.domain, [name for names in config.domains.values() for name in names]
                 ),
                 limits=read.limits,
-                tracer=None if isinstance(services.tracer, NoOpTracer) else services.tracer,
+                tracer=tracer,
                 test_scheduled=config.test_scheduled,
             ),
             logs=logs,

@@ -48,6 +48,7 @@ class WorkerSpan:
             attributes[names.HTTP_METHOD] = method
         if version_id:
             attributes[names.WORKER_VERSION] = version_id
+        self._is_http = trigger == HTTP
         self._span = tracer.start_span(
             f"{method} {worker}" if method else f"{trigger} {worker}",
             context=_propagator.extract(headers),
@@ -71,13 +72,13 @@ class WorkerSpan:
             self._span.set_attribute(names.WORKER_COLD_START_MS, cold_start_ms)
 
     def end(self, *, status: int | None, outcome: str) -> None:
-        """End it; `status` is what the client was told, None if nothing, `outcome` "" if all went well."""
+        """End it; `status` is what a client was told, None if nothing, `outcome` "" if all went well."""
         if status is not None:
             self._span.set_attribute(names.HTTP_STATUS, status)
         self._span.set_attribute(names.WORKER_OUTCOME, outcome or "ok")
         if outcome:
             self._span.set_attribute(names.ERROR_TYPE, outcome)
-        if outcome or status is None or status >= 500:
+        if outcome or (self._is_http and (status is None or status >= 500)):
             self._span.set_status(StatusCode.ERROR)
         self._span.end()
         contexts.attach(self._outer)

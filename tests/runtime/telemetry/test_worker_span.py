@@ -72,6 +72,15 @@ def test_a_trigger_is_told_apart_from_a_request(
     assert "http.request.method" not in seen
 
 
+@pytest.mark.parametrize(("trigger", "is_error"), [("timer", False), ("http", True)])
+def test_only_a_request_has_to_be_told_something(
+    tracer: Tracer, exporter: InMemorySpanExporter, trigger: str, is_error: bool
+) -> None:
+    a_worker_span(tracer, trigger=trigger).end(status=None, outcome="")
+    [ended] = exporter.get_finished_spans()
+    assert (ended.status.status_code is StatusCode.ERROR) == is_error
+
+
 def test_it_is_the_current_span_until_it_ends(tracer: Tracer) -> None:
     span = a_worker_span(tracer)
     current = trace.get_current_span().get_span_context()

@@ -16,10 +16,13 @@ from functools import lru_cache
 from typing import Protocol
 
 import anyio
+from opentelemetry.trace import Tracer
 
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import InvalidInput, StoreUnavailable, TenantryError
+from tenantry_runtime.telemetry.worker_span import TIMER, WorkerSpan
 from tenantry_runtime.workers.interface import Engine, Invocation, WorkerFailed
+from tenantry_runtime.workers.outcome import Outcome
 from tenantry_runtime.workers.spec import WorkerVersion
 
 from .expression import CronExpression, parse_cron
@@ -97,12 +100,15 @@ class CronRunner:
         engine: Engine,
         resolve: Resolve,
         clock: Clock | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
+        """`tracer` records each run as a trace of its own; None: nobody does."""
         self._schedules = schedules
         self._claims = claims
         self._engine = engine
         self._resolve = resolve
         self._clock = clock or SystemClock()
+        self._tracer = tracer
         self._is_closing = False
 
     def close(self) -> None:
@@ -177,12 +183,39 @@ class CronRunner:
         version = await self._resolve(due.account, due.worker)
         if version is None or not await self._claims.claim(*due):
             return
-        await self._engine.scheduled(version, due.cron, due.due_ms, a_trigger())
+        id = uuid.uuid4()
+        if self._tracer is None:
+            await self._engine.scheduled(version, due.cron, due.due_ms, _unrecorded(id))
+            return
+        span = WorkerSpan(
+            self._tracer,
+            headers={},
+            method="",
+            worker=version.worker,
+            version_id=version.version_id,
+            tenant=version.tenant,
+            request_id=str(id),
+            trigger=TIMER,
+        )
+        invocation = Invocation(
+            id=str(id), traceparent=span.traceparent, tracestate=span.tracestate
+        )
+        outcome: str = Outcome.CANCELED
+        try:
+            await self._engine.scheduled(version, due.cron, due.due_ms, invocation)
+            outcome = ""
+        except WorkerFailed as failed:
+            outcome = failed.outcome
+            raise
+        except Exception as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            span.end(status=None, outcome=outcome)
 
 
-def a_trigger() -> Invocation:
-    """Return the invocation that a trigger begins: a trace of its own."""
-    id = uuid.uuid4()
+def _unrecorded(id: uuid.UUID) -> Invocation:
+    """Return an invocation whose trace nobody records, but whose workers can hand it on."""
     return Invocation(id=str(id), traceparent=f"00-{id.hex}-{id.hex[16:]}-01")
 
 
