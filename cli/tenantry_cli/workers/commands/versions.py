@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from tenantry_cli.workers.commands.deploy import (
-    end_dry_run,
-    parse_variables,
-    read_secrets,
-    the_project,
+from tenantry_cli.workers.commands.uploading import (
+    Asked,
+    prepare,
     upload_options,
     warn_of_account,
 )
@@ -82,44 +78,15 @@ def view(version_id: str, chosen: Chosen, screen: Screen) -> None:
 
 @versions.command()
 @upload_options
-def upload(
-    chosen: Chosen,
-    screen: Screen,
-    script: Path | None,
-    dry_run: bool,
-    outdir: Path | None,
-    variables: tuple[str, ...],
-    tag: str | None,
-    message: str | None,
-    keep_vars: bool,
-    secrets_file: Path | None,
-    compatibility_date: str | None,
-    compatibility_flags: tuple[str, ...],
-) -> None:
+def upload(chosen: Chosen, screen: Screen, asked: Asked) -> None:
     """Upload this folder's worker as a version that gets no traffic yet."""
-    from tenantry_cli.workers.bundle import make_bundle, write_bundle
-    from tenantry_cli.workers.publish import Wishes, report, upload_version, with_namespaces
+    from tenantry_cli.workers.publish import report, upload_version, with_namespaces
     from tenantry_cli.workers.publish.upload import exists
 
-    project = the_project(chosen, script, screen)
-    wishes = Wishes(
-        tag=tag,
-        message=message,
-        keep_vars=keep_vars,
-        variables=parse_variables(variables),
-        secrets=read_secrets(secrets_file),
-        compatibility_date=compatibility_date,
-        compatibility_flags=compatibility_flags,
-    )
-    bundle = make_bundle(project)
-    report.show_bundle(bundle, screen)
-    if outdir is not None:
-        write_bundle(bundle, outdir)
-    document = report.bundle_document(project, bundle, wishes)
-    if dry_run:
-        end_dry_run(project, wishes, screen)
-        screen.result({**document, "dry_run": True})
+    prepared = prepare(asked, asked.project(chosen, screen), screen)
+    if prepared is None:
         return
+    project, wishes = prepared.project, prepared.wishes
     with connect() as plane:
         warn_of_account(project, plane.account.account_id, screen)
         if not exists(plane, project.name):
@@ -129,7 +96,7 @@ def upload(
             )
         project, made = with_namespaces(plane, project)
         report.show_made(made, screen)
-        uploaded = upload_version(plane, project, bundle, wishes, screen, is_first=False)
+        uploaded = upload_version(plane, project, prepared.bundle, wishes, screen, is_first=False)
     report.show_startup(uploaded, screen)
     report.show_bindings(project, wishes, screen)
     screen.done(f"Uploaded {project.name} ({uploaded.took_s:.2f} sec)")
@@ -137,7 +104,7 @@ def upload(
     screen.say()
     screen.say("To give it all traffic:")
     screen.say(f"  workerctl versions deploy {uploaded.version_id}@100%")
-    screen.result({**document, **report.uploaded_document(uploaded), "dry_run": False})
+    screen.result({**prepared.document, **report.uploaded_document(uploaded)})
 
 
 @versions.command("deploy")
