@@ -81,6 +81,17 @@ def test_what_happens_is_on_the_page_without_reloading_it(
     assert "1 of 1" in text
 
 
+def test_what_is_opened_stays_open_over_refreshes(
+    page: Page, server: DevServer, token: str
+) -> None:
+    log_in(page, server, token)
+    page.value("document.querySelector('details').open = true")
+    page.value("window.first = document.querySelector('main')")
+    page.until("document.querySelector('main') !== window.first")
+    assert page.value("document.querySelectorAll('details[open]').length") == 1
+    assert page.value("document.querySelector('details[open] li').checkVisibility()")
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1200])
 def test_it_fits_and_can_be_read(

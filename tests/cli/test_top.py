@@ -41,6 +41,7 @@ def an_overview(time_ms: int, pool: PoolReport) -> Overview:
         num_unrecorded=0,
         nodes=[node],
         tenants=tenants,
+        usage=[],
         incidents=[],
         latencies={},
     )

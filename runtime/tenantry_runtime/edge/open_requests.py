@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import TracebackType
 
 import anyio
 
@@ -17,6 +18,30 @@ class OpenRequestsStatistics:
     is_closed: bool
 
 
+class _Admission:
+    """A place, held while a block runs: no generator, which would cost as much as the scope."""
+
+    __slots__ = ("_is_spared", "_requests", "_scope")
+
+    def __init__(self, requests: OpenRequests, is_spared: Callable[[], bool]) -> None:
+        self._requests = requests
+        self._is_spared = is_spared
+        self._scope = anyio.CancelScope()
+
+    def __enter__(self) -> anyio.CancelScope:
+        self._requests.enter(self._scope, self._is_spared)
+        return self._scope.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        self._requests.leave(self._scope)
+        return self._scope.__exit__(kind, error, trace)
+
+
 class OpenRequests:
     """Admits requests up to a limit, until it is closed."""
 
@@ -25,22 +50,24 @@ class OpenRequests:
         self._scopes: dict[anyio.CancelScope, Callable[[], bool]] = {}
         self._is_closed = False
 
-    @contextmanager
     def admit(
         self, *, is_spared: Callable[[], bool] = lambda: False
-    ) -> Iterator[anyio.CancelScope]:
+    ) -> AbstractContextManager[anyio.CancelScope, bool]:
         """Hold a place while the block runs. `close` cancels the scope that it yields, unless spared.
 
         Raises `CapacityExceeded` when all places are taken, or after `close`.
         """
+        return _Admission(self, is_spared)
+
+    def enter(self, scope: anyio.CancelScope, is_spared: Callable[[], bool]) -> None:
+        """Take a place. Raises as `admit`."""
         if self._is_closed or len(self._scopes) >= self._max_requests:
             raise CapacityExceeded
-        with anyio.CancelScope() as scope:
-            self._scopes[scope] = is_spared
-            try:
-                yield scope
-            finally:
-                del self._scopes[scope]
+        self._scopes[scope] = is_spared
+
+    def leave(self, scope: anyio.CancelScope) -> None:
+        """Give a place back."""
+        del self._scopes[scope]
 
     def refuse(self) -> None:
         """Admit no more; those that are open go on."""

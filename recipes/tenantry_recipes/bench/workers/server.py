@@ -15,6 +15,8 @@ import anyio
 from starlette.responses import PlainTextResponse
 
 from tenantry_runtime.core import TenantId
+from tenantry_runtime.edge.event_loop import EdgeLoop
+from tenantry_runtime.edge.garbage import collected_rarely
 from tenantry_runtime.edge.open_requests import OpenRequests
 from tenantry_runtime.edge.server import EdgeServer, listening
 from tenantry_runtime.edge.worker_routes import Parts, RouteLimits, WorkerRoutes, WorkerUrls
@@ -116,4 +118,10 @@ async def serve(kind: str, floor: Level) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(serve, sys.argv[1], Level(sys.argv[2]))
+    with collected_rarely():
+        anyio.run(
+            serve,
+            sys.argv[1],
+            Level(sys.argv[2]),
+            backend_options={"loop_factory": EdgeLoop},
+        )

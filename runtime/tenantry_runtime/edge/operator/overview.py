@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from datetime import UTC, datetime
 
 from tenantry_runtime.edge.services import Services
 from tenantry_runtime.errors import NodeUnavailable, StoreUnavailable
 from tenantry_runtime.pool.interface import TokenSource
 from tenantry_runtime.pool.messages import NodeStatistics, is_background
 from tenantry_runtime.telemetry.metrics import RecentRequests
+from tenantry_runtime.tenancy.ledger.report import By, Period, usage_sums
 
-from .report import IncidentOverview, MemberOverview, NodeOverview, Overview, TenantOverview
+from .report import (
+    IncidentOverview,
+    MemberOverview,
+    NodeOverview,
+    Overview,
+    TenantOverview,
+    UsageOverview,
+)
 
 NUM_INCIDENTS = 20
 NUM_TENANTS = 50
-"""Those to which most was given."""
+"""Those to which most was given, or that used most."""
 
 
 async def overview(services: Services, recent: RecentRequests) -> Overview:
@@ -24,9 +33,11 @@ async def overview(services: Services, recent: RecentRequests) -> Overview:
         _node(node, services.nodes.statistics.get(node.address)) for node in services.nodes.all
     ]
     tenants: list[TenantOverview] = []
+    usage: list[UsageOverview] = []
     incidents: list[IncidentOverview] = []
     try:
         tenants = await _tenants(services)
+        usage = await _usage(services)
         incidents = await _incidents(services)
     except StoreUnavailable:
         # `/ready` says so
@@ -37,6 +48,7 @@ async def overview(services: Services, recent: RecentRequests) -> Overview:
         num_unrecorded=services.ledger.statistics().num_unrecorded,
         nodes=nodes,
         tenants=tenants,
+        usage=usage,
         incidents=incidents,
         latencies={
             offer.entry.id: [asdict(each) for each in recent.slices(offer.entry.id)]
@@ -63,8 +75,7 @@ def _node(node: TokenSource, statistics: NodeStatistics | None) -> NodeOverview:
                 phase=member.phase,
                 weights_format=member.weights_format,
                 cache_format=member.cache_format,
-                num_ops=len(member.coverage),
-                num_checked_ops=sum(op.is_on for op in member.coverage),
+                ops=member.coverage,
             )
             for member in members
         ],
@@ -99,6 +110,24 @@ async def _tenants(services: Services) -> list[TenantOverview]:
             )
         )
     return found
+
+
+async def _usage(services: Services) -> list[UsageOverview]:
+    today = datetime.now(UTC).date()
+    sums = await usage_sums(
+        services.store.database, By.TENANT, period=Period(first=today, last=today)
+    )
+    return [
+        UsageOverview(
+            tenant=each.key,
+            requests=each.requests,
+            input_tokens=each.input_tokens,
+            cached_tokens=each.cached_tokens,
+            output_tokens=each.output_tokens,
+            usd=each.usd,
+        )
+        for each in sums[:NUM_TENANTS]
+    ]
 
 
 async def _incidents(services: Services) -> list[IncidentOverview]:

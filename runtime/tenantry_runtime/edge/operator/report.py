@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tenantry_runtime.core import Phase
+from tenantry_runtime.pool.messages import OpCoverage
 from tenantry_runtime.pool.pool_report import PoolReport
 
 
@@ -18,9 +19,12 @@ class MemberOverview(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     weights_format: str
     cache_format: str
-    num_ops: int
-    num_checked_ops: int
-    """Whose use of pages the check covers, as the node found by trying."""
+    ops: tuple[OpCoverage, ...]
+    """Whose use of pages the check covers and whose not, as the node found by trying."""
+
+    @property
+    def unchecked(self) -> tuple[OpCoverage, ...]:
+        return tuple(op for op in self.ops if not op.is_on)
 
 
 class NodeOverview(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +50,19 @@ class TenantOverview(msgspec.Struct, frozen=True, kw_only=True):
     num_pages: int
 
 
+class UsageOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tenant has used of all models since midnight in UTC, as far as it is recorded."""
+
+    tenant: str
+    requests: int
+    input_tokens: int
+    """Cached ones too."""
+    cached_tokens: int
+    output_tokens: int
+    """Reasoning too."""
+    usd: float
+
+
 class IncidentOverview(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     time_ms: int
@@ -63,6 +80,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Usage records that are not in the database yet."""
     nodes: list[NodeOverview]
     tenants: list[TenantOverview]
+    usage: list[UsageOverview]
+    """The dearest tenants' first."""
     incidents: list[IncidentOverview]
     latencies: dict[str, list[dict[str, Any]]]
     """By model, `telemetry.metrics.Slice`s of the last minutes of this edge."""

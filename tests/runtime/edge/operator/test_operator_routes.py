@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import httpx
 import msgspec
 import pytest
 
 from support.edges import ACCOUNT, Edge, State, an_edge
+from support.ledgers import a_record
 from support.token_source import FakeTokenSource
 from tenantry_runtime.core import TenantId, Usage
 from tenantry_runtime.edge.app import build_app
 from tenantry_runtime.edge.operator import Operating, OperatorAccess, operator_routes
 from tenantry_runtime.edge.operator.report import Overview
-from tenantry_runtime.pool.messages import Incident, NodeStatistics, ServiceReport, TenantService
+from tenantry_runtime.pool.messages import (
+    Incident,
+    NodeStatistics,
+    OpCoverage,
+    ServiceReport,
+    TenantService,
+)
 from tenantry_runtime.pool.page_map import PageMap, PageMaps
 from tenantry_runtime.pool.pool_report import PoolReport
 from tenantry_runtime.telemetry.metrics import Ended, NodeMetrics, RequestMeter, metering
+from tenantry_runtime.tenancy.ledger.recording import record_usage
 
 OPERATOR = TenantId("ops")
 POOL = PoolReport(
@@ -30,6 +39,11 @@ POOL = PoolReport(
     num_waiting=2,
     num_prompt_tokens=200,
     num_cached_tokens=50,
+)
+
+COVERAGE = tuple(
+    OpCoverage(op=op, format="bf16", device="cpu", is_on=is_on)
+    for op, is_on in (("decode read", True), ("chunk read", False))
 )
 
 
@@ -53,7 +67,7 @@ class Operated:
 
 @asynccontextmanager
 async def operated(state: State) -> AsyncIterator[Operated]:
-    async with an_edge(state, FakeTokenSource("a")) as edge:
+    async with an_edge(state, FakeTokenSource("a", coverage=COVERAGE)) as edge:
         services = edge.services
         await services.store.create_account(OPERATOR)
         made = await services.store.create_token(OPERATOR, name="ops", scopes=["admin"])
@@ -147,6 +161,41 @@ async def test_the_overview_has_what_nodes_tenants_and_the_store_say(state: Stat
     # (1.0 - 0.2) / 4
     assert slices[-1]["per_token_s"] == pytest.approx([0.2] * 3)
     assert sum(each["num_requests"] for each in slices) == 1
+
+
+@pytest.mark.asyncio
+async def test_usage_is_that_of_today_and_the_dearest_tenants_first(state: State) -> None:
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    day_ms = 86_400_000
+    async with operated(state) as here:
+        await here.edge.services.store.create_account(TenantId("other"))
+        records = [
+            a_record("r-1", ended_ms=now_ms, output=9, tenant="other"),
+            a_record("r-2", ended_ms=now_ms, output=9, tenant=ACCOUNT),
+            a_record("r-3", ended_ms=now_ms, output=20, tenant=ACCOUNT),
+            a_record("r-4", ended_ms=now_ms - day_ms, output=50, tenant="other"),
+        ]
+        await record_usage(here.edge.services.store.database, records)
+        response = await here.get("/operator/overview")
+        page = (await here.get("/console")).text
+    usage = msgspec.json.decode(response.content, type=Overview).usage
+    assert [(each.tenant, each.requests, each.output_tokens) for each in usage] == [
+        (ACCOUNT, 2, 29),
+        ("other", 1, 9),
+    ]
+    assert (usage[0].input_tokens, usage[0].cached_tokens) == (200, 128)
+    # pico-dollars
+    assert usage[0].usd == pytest.approx((records[1].cost + records[2].cost) / 1e12)
+    assert f"{usage[0].usd:.4f}" in page
+
+
+@pytest.mark.asyncio
+async def test_the_console_names_what_is_not_checked(state: State) -> None:
+    async with operated(state) as here:
+        page = (await here.get("/console")).text
+    assert "1 of 2 ops" in page
+    unchecked = [line for line in page.split("<li") if "not checked" in line]
+    assert unchecked and all("chunk read" in line for line in unchecked)
 
 
 @pytest.mark.asyncio

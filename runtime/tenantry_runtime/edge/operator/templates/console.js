@@ -7,6 +7,10 @@ async function refresh() {
     const response = await fetch(location.pathname, { credentials: "same-origin" });
     if (!response.ok) throw new Error(String(response.status));
     const next = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("main");
+    for (const details of main().querySelectorAll("details[open]")) {
+      const same = next.querySelector(`details[data-key="${CSS.escape(details.dataset.key)}"]`);
+      if (same) same.open = true;
+    }
     main().replaceWith(next);
     state.textContent = "live";
     state.className = "good";

@@ -1,0 +1,95 @@
+"""One request that holds an isolate up, or ends it, is no other request's misfortune."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import anyio
+import pytest
+
+from support.confined_workers import Machine, Workshop, a_workshop, find_machine
+from support.worker_isolates import an_invocation
+from tenantry_runtime.workers.engine import EngineConfig
+from tenantry_runtime.workers.interface import HttpRequest, LoadError, WorkerFailed
+from tenantry_runtime.workers.outcome import Outcome
+from tenantry_runtime.workers.spec import WorkerLimits, WorkerVersion
+
+pytestmark = [pytest.mark.isolates, pytest.mark.asyncio]
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    return anyio.run(find_machine)
+
+
+async def fail(shop: Workshop, version: WorkerVersion, failures: list[WorkerFailed]) -> None:
+    try:
+        await shop.get(version, "/bad")
+    except WorkerFailed as failure:
+        failures.append(failure)
+
+
+KEPT_BY = {
+    "a loop": ("while True: pass", WorkerLimits(cpu_ms=5000), Outcome.EXCEEDED_CPU),
+    "a sleep": ("time.sleep(100)", WorkerLimits(wall_s=6.0), Outcome.EXCEEDED_WALL),
+}
+
+
+@pytest.mark.parametrize("name", KEPT_BY)
+async def test_requests_that_come_behind_one_that_hangs_are_answered_by_another_isolate(
+    machine: Machine, name: str
+) -> None:
+    line, limits, expected = KEPT_BY[name]
+    failures: list[WorkerFailed] = []
+    async with a_workshop(machine) as shop:
+        version = shop.texts.handler(
+            f"""
+            if request.url.endswith("/bad"):
+                print("begun")
+                {line}
+            return Response("good")
+            """,
+            limits=limits,
+        )
+        assert await shop.get(version) == b"good"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fail, shop, version, failures)
+            await anyio.lowlevel.checkpoint()
+            # one that goes away changes nothing
+            with anyio.move_on_after(0.2):
+                await shop.get(version)
+            request = HttpRequest(method="POST", url="http://w/", body=b"x")
+            async with shop.engine.fetch(version, request, an_invocation()) as response:
+                assert response.body == b"good"
+            assert [await shop.get(version) for _ in range(3)] == [b"good"] * 3
+            assert failures == []
+        records = await shop.records.wait(7)
+    assert [failure.outcome for failure in failures] == [expected]
+    assert "entry.py, line 8" in failures[0].message
+    outcomes = [record.outcome for record in records]
+    assert sorted(outcomes) == sorted([Outcome.OK] * 5 + [Outcome.CANCELED, expected])
+
+
+@pytest.mark.parametrize("line", ["while True: pass", "time.sleep(100)"])
+async def test_an_import_that_hangs_is_ended_in_its_line(machine: Machine, line: str) -> None:
+    async with a_workshop(machine, EngineConfig(blank_isolates=1, load_s=2.0)) as shop:
+        # two lines of imports come before it
+        version = shop.texts.version(f"x = 1\n{line}\n")
+        with pytest.raises(LoadError) as raised:
+            await shop.engine.try_load(version)
+    assert (raised.value.path, raised.value.line) == ("entry.py", 5)
+
+
+async def test_a_request_to_an_isolate_that_has_just_died_is_served_by_another(
+    machine: Machine,
+) -> None:
+    async with a_workshop(machine) as shop:
+        version = shop.texts.handler("return Response(str(os.getpid()))")
+        await shop.get(version)
+        (pid,) = shop.engine.pids()
+        os.kill(pid, signal.SIGKILL)
+        await shop.get(version)
+        assert shop.engine.pids() != [pid]
+        records = await shop.records.wait(2)
+    assert [record.outcome for record in records] == [Outcome.OK, Outcome.OK]
