@@ -52,17 +52,16 @@ class Commands(click.Group):
             ctx.exit(INTERRUPTED)
         except (click.exceptions.Exit, click.ClickException):
             raise
-        except OSError as error:
-            # of a file that the user named, or that is in the way
-            if error.filename is None:
-                raise
-            raise click.ClickException(f"{error.filename}: {error.strerror}") from error
         except Exception as error:
             # a tenth of a second that a command which does not call the SDK does without
             from tenantry import TenantryError
 
+            # first, as some are kinds of `OSError` too
             if isinstance(error, TenantryError):
                 raise click.ClickException(" ".join(str(error).split())) from error
+            # of a file that the user named, or that is in the way
+            if isinstance(error, OSError) and error.filename is not None:
+                raise click.ClickException(f"{error.filename}: {error.strerror}") from error
             raise
 
 

@@ -73,6 +73,7 @@ def test_another_tenants_words_cannot_be_sensed(
     assert max(found.upper for found in attacks.values()) <= MAX_AUC, attacks
 
 
+@pytest.mark.timing
 def test_words_that_a_tokenizer_remembered_would_be_sensed() -> None:
     def load() -> GlmTokenizer:
         tokenizer = GlmTokenizer.load(CHECKPOINTS / "glm-5.2-nano")
