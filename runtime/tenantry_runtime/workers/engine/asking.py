@@ -108,7 +108,10 @@ class Fetching:
         trace: TracebackType | None,
     ) -> None:
         running = self._running
-        if self._body is not None and not self._body.has_ended:
+        if isinstance(error, WorkerFailed):
+            # what is wrong with the response is found by who forwards it, too
+            running.judge(Verdict(error.outcome, error.message))
+        elif self._body is not None and not self._body.has_ended:
             running.judge(_CANCELED)
         try:
             await self._response.__aexit__(kind, error, trace)

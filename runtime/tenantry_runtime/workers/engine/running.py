@@ -132,7 +132,9 @@ class Running:
             record.logs += self._lines.take(now_ms)
         if self.verdict is not None:
             record.outcome = self.verdict.outcome
-            if self.verdict.outcome not in (Outcome.EXCEPTION, Outcome.CANCELED):
+            # the isolate has told of what the worker raised, trace and all
+            is_told = self.verdict.outcome is Outcome.EXCEPTION and record.errors
+            if not is_told and self.verdict.outcome is not Outcome.CANCELED:
                 error = ErrorLine(
                     name=self.verdict.outcome.value, message=self.verdict.message, time_ms=now_ms
                 )

@@ -91,6 +91,24 @@ async def test_a_body_that_breaks_off_says_why_and_no_more(error: Exception, mes
     assert records.records[0].outcome is Outcome.EXCEPTION
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_what_is_wrong_with_a_response_is_in_the_log_of_its_invocation(
+    is_read: bool,
+) -> None:
+    records = Records()
+    async with an_engine(responding(Body()), records=records) as engine:
+        with pytest.raises(WorkerFailed):
+            async with engine.fetch(a_version(), A_REQUEST, an_invocation()) as response:
+                assert not isinstance(response.body, bytes)
+                if is_read:
+                    async for _ in response.body:
+                        pass
+                raise WorkerFailed(Outcome.EXCEPTION, "declared 2 bytes and had 15")
+    [record] = records.records
+    assert record.outcome is Outcome.EXCEPTION
+    assert [error.message for error in record.errors] == ["declared 2 bytes and had 15"]
+
+
 async def test_whoever_leaves_before_the_end_of_a_body_has_canceled() -> None:
     records, version = Records(), a_version()
     async with (
