@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MAX_ERRORS = 16
 """An invocation and what it gave `wait_until` may raise more; nobody reads them."""
+STOPPED = "CancelledError"
+"""The isolate's name for what ends an invocation that is told to end."""
 
 
 class Running:
@@ -101,6 +103,9 @@ class Running:
         self._lines.add(line)
 
     def failed(self, error: ErrorLine) -> None:
+        if self.verdict is not None and error.name == STOPPED:
+            # the verdict says why
+            return
         if len(self.record.errors) < MAX_ERRORS:
             self.record.errors.append(error)
 

@@ -82,7 +82,9 @@ async def test_what_waits_for_nothing_is_told_its_line(machine: Machine) -> None
     async with a_workshop(machine) as shop:
         version = shop.texts.handler("await asyncio.get_running_loop().create_future()")
         error = await outcome(shop, version)
+        (record,) = await shop.records.wait(1)
     assert error.outcome is Outcome.NEVER_RESPONDS
+    assert [line.name for line in record.errors] == ["neverResponds"]
     # the line of `await`: three lines of imports and two of the class come before it
     assert "entry.py, line 6" in error.message
 
@@ -221,6 +223,7 @@ async def test_whoever_goes_away_cancels_the_handler_and_its_call(machine: Machi
         (record,) = await shop.records.wait(1)
     assert record.outcome is Outcome.CANCELED
     assert [line.text for line in record.logs] == ["ended"]
+    assert record.errors == []
 
 
 async def test_a_stream_of_a_binding_passes_the_isolate_by(machine: Machine) -> None:
