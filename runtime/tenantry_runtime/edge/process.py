@@ -62,7 +62,7 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
         with listening(config.host, config.port) as bound:
             async with (
                 _services(config, environ, meters) as services,
-                _workers(config, services, environ) as workers,
+                _workers(config, services, environ, meters) as workers,
             ):
                 url = url_of(bound)
                 routes = _operator_routes(config, services, meters)
@@ -114,13 +114,18 @@ def _operator_routes(
 
 @asynccontextmanager
 async def _workers(
-    config: EdgeConfig, services: Services, environ: Mapping[str, str]
+    config: EdgeConfig, services: Services, environ: Mapping[str, str], meters: Metering
 ) -> AsyncIterator[EdgeWorkers | None]:
     if config.workers is None:
         yield None
         return
     async with open_workers(
-        config.workers, services, Path(config.state_dir), host=config.host, environ=environ
+        config.workers,
+        services,
+        Path(config.state_dir),
+        host=config.host,
+        environ=environ,
+        meter=meters.meter,
     ) as workers:
         yield workers
 

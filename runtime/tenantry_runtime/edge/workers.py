@@ -23,12 +23,14 @@ from typing import TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
+from opentelemetry.metrics import Meter, NoOpMeter
 from opentelemetry.trace import NoOpTracer
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.telemetry.metrics import IsolateMetrics, WorkerMeter
 from tenantry_runtime.tenancy.secret_keys import KeySource
 from tenantry_runtime.tenancy.workers import WorkerStore
 from tenantry_runtime.workers.bindings import open_bindings
@@ -37,7 +39,7 @@ from tenantry_runtime.workers.bundles.dependencies import Dependencies
 from tenantry_runtime.workers.bundles.resolver import Resolver
 from tenantry_runtime.workers.cron import CronRunner, StoredClaims
 from tenantry_runtime.workers.engine import WorkerEngine, open_engine, open_templates
-from tenantry_runtime.workers.interface import Engine
+from tenantry_runtime.workers.interface import Engine, LogSink
 from tenantry_runtime.workers.logs import WorkerLogs, open_tail_listener, open_worker_logs
 from tenantry_runtime.workers.sandbox import (
     Interpreter,
@@ -112,11 +114,12 @@ async def open_workers(
     host: str = "127.0.0.1",
     environ: Mapping[str, str] = os.environ,
     probe: Probe = probe_layers,
+    meter: Meter | None = None,
 ) -> AsyncIterator[EdgeWorkers]:
     """Run workers for the duration of the context.
 
-    `host` is where tails are listened to; `environ` says where dependencies come from, and `probe`
-    says what this machine can confine.
+    `host` is where tails are listened to; `environ` says where dependencies come from, `probe`
+    says what this machine can confine, and `meter` counts what is run.
 
     Raises `ConfigurationError` where they cannot run and are not optional: `SandboxTooWeak` says why.
     """
@@ -128,10 +131,21 @@ async def open_workers(
     store = WorkerStore(services.store.database, KeySource(state_dir), domains=domains)
     async with (
         open_worker_logs(state_dir / LOGS_DIRECTORY, read.logs) as logs,
-        _running(config, read, services, store, logs, state_dir, environ, probe) as running,
+        _running(
+            config,
+            read,
+            services,
+            store,
+            WorkerMeter(meter or NoOpMeter("tenantry"), logs),
+            state_dir,
+            environ,
+            probe,
+        ) as running,
         open_tail_listener(logs.tails, host, config.tails_port) as tails_port,
         _tasks() as tasks,
     ):
+        if meter is not None and running.engine is not None:
+            IsolateMetrics(running.engine.statistics).register(meter)
         cron = None
         tracer = None if isinstance(services.tracer, NoOpTracer) else services.tracer
         if config.cron and running.engine is not None:
@@ -191,7 +205,7 @@ async def _running(
     read: WorkerParts,
     services: Services,
     store: WorkerStore,
-    logs: WorkerLogs,
+    sink: LogSink,
     state_dir: Path,
     environ: Mapping[str, str],
     probe: Probe,
@@ -248,7 +262,7 @@ async def _running(
         )
         engine = await stack.enter_async_context(
             open_engine(
-                templates, bindings=bindings, bundles=bundles, sink=logs, config=read.engine
+                templates, bindings=bindings, bundles=bundles, sink=sink, config=read.engine
             )
         )
         bindings.attach(engine)

@@ -7,11 +7,13 @@ from .recent import RecentRequests, Slice
 from .requests import Ended, RequestMeter
 from .setup import Metering, metering
 from .tenants import TopTenants
+from .workers import IsolateMetrics, WorkerMeter
 
 __all__ = [
     "METRICS",
     "EdgeMetrics",
     "Ended",
+    "IsolateMetrics",
     "Metering",
     "Metric",
     "NodeMetrics",
@@ -19,5 +21,6 @@ __all__ = [
     "RequestMeter",
     "Slice",
     "TopTenants",
+    "WorkerMeter",
     "metering",
 ]

@@ -55,6 +55,8 @@ _FIRST_TOKEN = (
 )
 _PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
 
+_COLD_START = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+
 _GEN_AI = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
 _POOL = ("model", "phase", "node")
 
@@ -229,6 +231,57 @@ _ALL = (
         "1",
         "What a pool has given a tenant, as fairness counts",
         (*_POOL, "tenant"),
+    ),
+    # workers
+    Metric(
+        "tenantry.worker.invocations",
+        "counter",
+        "{invocation}",
+        "Invocations of workers that have ended; kind is fetch, scheduled or rpc",
+        ("kind", "outcome", "tenant"),
+    ),
+    Metric(
+        "tenantry.worker.duration",
+        "histogram",
+        "s",
+        "From the request to the end of the response and of `wait_until`",
+        ("kind", "outcome"),
+        _DURATION,
+    ),
+    Metric(
+        "tenantry.worker.cold_start",
+        "histogram",
+        "s",
+        "What invocations waited for an isolate, of those that did",
+        (),
+        _COLD_START,
+    ),
+    Metric("tenantry.worker.cpu", "counter", "s", "CPU time that workers used", ("tenant",)),
+    Metric(
+        "tenantry.isolates",
+        "gauge",
+        "{isolate}",
+        "Isolates by state: blank, idle, or busy, which those that start or end are too",
+        ("state",),
+    ),
+    Metric(
+        "tenantry.isolates.idle_memory",
+        "gauge",
+        "By",
+        "Memory of idle isolates that is theirs alone, about",
+    ),
+    Metric(
+        "tenantry.isolates.started",
+        "counter",
+        "{isolate}",
+        "Isolates that were given a worker's version",
+    ),
+    Metric(
+        "tenantry.isolates.ended",
+        "counter",
+        "{isolate}",
+        "Those of them that have ended; reason is an invocation's outcome, or retired",
+        ("reason",),
     ),
 )
 

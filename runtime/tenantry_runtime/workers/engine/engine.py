@@ -59,6 +59,10 @@ class EngineStatistics:
     num_idle: int
     idle_memory_bytes: int
     """Private to the idle ones, about."""
+    num_started: int
+    """Since the engine began; blank ones do not count."""
+    num_ended: Mapping[str, int]
+    """Of those, by outcome, or "retired": nobody needed them any more."""
 
 
 class WorkerEngine:
@@ -157,6 +161,8 @@ class WorkerEngine:
             num_blank=self._lives.num_blank,
             num_idle=len(self._housing.idle),
             idle_memory_bytes=self._housing.idle.memory_bytes,
+            num_started=self._housing.num_started,
+            num_ended=dict(self._housing.num_ended),
         )
 
     def pids(self) -> list[int]:

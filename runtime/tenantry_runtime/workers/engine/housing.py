@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 import anyio
@@ -21,6 +22,9 @@ from .reaping import IdleIsolates
 from .resident import Resident
 from .roster import Roster
 from .watchdog import Watchdog
+
+RETIRED = "retired"
+"""Why an isolate ended that nobody needed any more."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +76,10 @@ class Housing:
         self.idle: IdleIsolates[Resident] = IdleIsolates(
             budget_bytes=config.idle_memory_bytes, idle_s=config.idle_s
         )
+        self.num_started = 0
+        """Isolates that a version was loaded into, or should have been."""
+        self.num_ended: Counter[str] = Counter()
+        """Those of them that have ended, by outcome, or `RETIRED`."""
         self._is_closed = False
         self._emptied = anyio.Event()
 
@@ -178,10 +186,16 @@ class Housing:
         self.idle.discard(resident)
         house = self._houses.get(resident.version.version_id)
         if house is not None and resident in house.roster.hosts:
+            self._count_end(resident)
             house.roster.remove(resident)
             self._fill(house)
         self._emptied.set()
         self._feed()
+
+    def _count_end(self, resident: Resident) -> None:
+        verdict = resident.verdict
+        reason = RETIRED if resident.is_retired or verdict is None else verdict.outcome.value
+        self.num_ended[reason] += 1
 
     def _fill(self, house: House) -> None:
         """Start what a version needs, as far as there is room and its loads do not fail."""
@@ -239,6 +253,8 @@ class Housing:
                 house.version, self, cpu_ms=config.load_cpu_ms, wall_s=config.load_s
             )
         except NotLoaded as error:
+            self.num_started += 1
+            self.num_ended[error.failure.outcome.value] += 1
             roster.not_started(house.backoff.fail(self._now(), error.failure))
         except SpawnFailed as error:
             _log.error("no isolate for version %s: %s", house.version.version_id, error)
@@ -248,7 +264,9 @@ class Housing:
             _log.exception("version %s could not be read", house.version.version_id)
             roster.not_started(WorkerFailed(Outcome.OVERLOADED, "the worker could not be read"))
         else:
+            self.num_started += 1
             if resident.verdict is not None:
+                self._count_end(resident)
                 roster.not_started(WorkerFailed(resident.verdict.outcome, resident.verdict.message))
                 return
             house.backoff.succeed()

@@ -105,6 +105,8 @@ class Resident:
         self.is_leaving = False
         self.is_saturated = False
         self.is_held_up = False
+        self.is_retired = False
+        """Whether it was ended because nothing ran in it and nothing was to."""
         self.verdict: Verdict | None = None
         """Why the isolate has ended, or is about to; of those that none was said of before."""
         self.buried = anyio.Event()
@@ -371,6 +373,7 @@ class Resident:
 
     def _leave_if_empty(self) -> None:
         if self.is_leaving and not self.num_open and not self.num_taken:
+            self.is_retired = self.verdict is None
             self.confined.process.kill()
 
 

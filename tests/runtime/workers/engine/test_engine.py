@@ -392,6 +392,30 @@ async def test_a_retired_version_s_isolate_ends_when_nothing_runs_in_it() -> Non
         await nursery.loaded[0].ended.wait()
 
 
+async def test_isolates_are_counted_as_they_start_and_by_what_they_end_of() -> None:
+    async def fails(isolate: FakeIsolate) -> None:
+        raise LoadError("NameError", "name 'x' is not defined")
+
+    async def lies(isolate: FakeIsolate, attendant: Attendant) -> HttpResponse:
+        isolate.end(Ending(EndingKind.VIOLATION, "a stream that nobody opened"))
+        return await forever(isolate, attendant)
+
+    nursery = FakeNursery()
+    async with an_engine(nursery) as engine:
+        retired, liar, unloadable = a_version("a"), a_version("b"), a_version("c")
+        await ask(engine, retired)
+        engine.retire(retired.version_id)
+        await nursery.loaded[0].ended.wait()
+        nursery.handler = lies
+        await failure(engine, liar)
+        nursery.load = fails
+        await failure(engine, unloadable)
+        await anyio.wait_all_tasks_blocked()
+        counted = engine.statistics()
+    assert counted.num_started == 3
+    assert counted.num_ended == {"retired": 1, "protocolViolation": 1, "scriptNotFound": 1}
+
+
 async def test_a_drain_waits_for_what_runs_and_takes_nothing_more() -> None:
     nursery, gate, version = FakeNursery(), Gate(), a_version()
     nursery.handler = gate
