@@ -6,7 +6,7 @@ PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint const
 PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: help run test test-kernels test-pools test-workers test-browser test-ledger test-timing test-conformance record-clients check lint typecheck format cov accuracy bench bench-peers bench-pools \
+.PHONY: help run test test-kernels test-pools test-workers test-recipes test-browser test-ledger test-timing test-conformance record-clients check lint typecheck format cov accuracy bench bench-peers bench-pools \
 	bench-fairness bench-text bench-weights bench-gpu bench-workers build clean
 
 help: ## List the targets
@@ -26,6 +26,9 @@ test-pools: $(VENV)/.development ## Run prefill and decode nodes as processes, k
 
 test-workers: $(VENV)/.development ## Run workers in isolates, and try to get out of them
 	python -m pytest -m "workers or isolates"
+
+test-recipes: $(VENV)/.development ## Train a little, judge it, and run each benchmark small
+	python -m pytest -m "recipes and not cluster"
 
 test-browser: $(VENV)/.development .venv-phoenix/.installed ## Look at the console in a real browser, and at traces in a real backend
 	TENANTRY_PHOENIX=$(abspath .venv-phoenix) python -m pytest -m browser
