@@ -27,6 +27,8 @@ GPU_PATH_TESTS = {"test_gpu_path.py", "test_gpu_loop.py", "test_device_steps.py"
 
 # fixtures of all suites
 pytest_plugins = ["support.postgresql"]
+if HAS_RUNTIME:
+    pytest_plugins += ["support.spans"]
 
 # a base install has the SDK and the command line only; CI sets TENANTRY_TEST_RUNTIME to be sure
 NEED_RUNTIME = ["browser", "kernels", "runtime", "recipes", "integration", "conformance"]

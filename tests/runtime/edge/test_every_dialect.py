@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Tracer
 
@@ -22,7 +21,6 @@ from support.requests import USER
 from support.token_source import FakeTokenSource
 from tenantry_runtime.edge.app import build_app
 from tenantry_runtime.edge.config import Limits
-from tenantry_runtime.telemetry import tracing
 from tenantry_runtime.tenancy import open_store
 from tenantry_runtime.tenancy.ledger import open_ledger
 
@@ -98,17 +96,6 @@ async def test_a_tenants_limits_hold_whichever_way_it_asks(tmp_path: Path, path:
         assert response.status_code == 429
         assert response.json()["errors"][0]["code"] == 3021
         assert int(response.headers["retry-after"]) > 0
-
-
-@pytest.fixture
-def exporter() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
-
-
-@pytest.fixture
-def tracer(exporter: InMemorySpanExporter) -> Iterator[Tracer]:
-    with tracing({}, processors=[SimpleSpanProcessor(exporter)]) as tracer:
-        yield tracer
 
 
 @every_path

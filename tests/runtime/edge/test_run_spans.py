@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, Tracer
 
@@ -18,20 +17,8 @@ from support.requests import a_body
 from support.token_source import FakeTokenSource
 from tenantry_runtime.errors import GenerationFailed
 from tenantry_runtime.pool.messages import Timings
-from tenantry_runtime.telemetry import tracing
 
 TIMINGS = Timings(1_000, 2_000, 5_000, 9_000, 1)
-
-
-@pytest.fixture
-def exporter() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
-
-
-@pytest.fixture
-def tracer(exporter: InMemorySpanExporter) -> Iterator[Tracer]:
-    with tracing({}, processors=[SimpleSpanProcessor(exporter)]) as tracer:
-        yield tracer
 
 
 def the_root(exporter: InMemorySpanExporter) -> ReadableSpan:

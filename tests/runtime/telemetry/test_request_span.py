@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import opentelemetry.semconv._incubating.attributes.gen_ai_attributes as gen_ai
@@ -35,17 +35,6 @@ from tenantry_runtime.telemetry import ClientGone, RequestSpan, tracing
 from tenantry_runtime.telemetry.content import MAX_CHARS
 
 MODEL = "@cf/moonshotai/kimi-k2.6"
-
-
-@pytest.fixture
-def exporter() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
-
-
-@pytest.fixture
-def tracer(exporter: InMemorySpanExporter) -> Iterator[Tracer]:
-    with tracing({}, processors=[SimpleSpanProcessor(exporter)]) as tracer:
-        yield tracer
 
 
 def a_span(tracer: Tracer, headers: Mapping[str, str] | None = None) -> RequestSpan:

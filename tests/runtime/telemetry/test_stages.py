@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Tracer
 
@@ -18,7 +14,7 @@ from tenantry_runtime.core import (
     Usage,
 )
 from tenantry_runtime.pool.messages import Timings
-from tenantry_runtime.telemetry import Journey, MemberTold, RequestSpan, tracing
+from tenantry_runtime.telemetry import Journey, MemberTold, RequestSpan
 
 USAGE = Usage(prompt_tokens=100, completion_tokens=20, cached_tokens=64)
 
@@ -40,17 +36,6 @@ HANDED_OVER = Timings(
     num_step_rows=57,
     beside=(f"00-{'c' * 32}-{'d' * 16}-01", "nonsense"),
 )
-
-
-@pytest.fixture
-def exporter() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
-
-
-@pytest.fixture
-def tracer(exporter: InMemorySpanExporter) -> Iterator[Tracer]:
-    with tracing({}, processors=[SimpleSpanProcessor(exporter)]) as tracer:
-        yield tracer
 
 
 def spans_of(

@@ -1,26 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode, Tracer
 
 from tenantry_runtime.core import TenantId
-from tenantry_runtime.telemetry import WorkerSpan, tracing
-
-
-@pytest.fixture
-def exporter() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
-
-
-@pytest.fixture
-def tracer(exporter: InMemorySpanExporter) -> Iterator[Tracer]:
-    with tracing({}, processors=[SimpleSpanProcessor(exporter)]) as tracer:
-        yield tracer
+from tenantry_runtime.telemetry import WorkerSpan
 
 
 def a_worker_span(tracer: Tracer, method: str = "GET", trigger: str = "http") -> WorkerSpan:

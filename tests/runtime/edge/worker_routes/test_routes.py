@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Tracer
 
 from support.worker_routes import ACCOUNT, TableSource, a_routed_edge, answering, deployed
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.edge.worker_routes import RouteLimits
 from tenantry_runtime.errors import AccountSuspended, StoreUnavailable
-from tenantry_runtime.telemetry import tracing
 from tenantry_runtime.workers.interface import (
     HttpRequest,
     HttpResponse,
@@ -306,12 +305,12 @@ async def test_head_has_the_length_of_what_get_would_send() -> None:
     assert response.headers["content-length"] == "5"
 
 
-async def test_a_traced_request_is_a_span_and_the_worker_is_inside_it() -> None:
-    exporter = InMemorySpanExporter()
-    with tracing({}, processors=[SimpleSpanProcessor(exporter)]) as tracer:
-        async with a_routed_edge(answering(status=201), tracer=tracer) as edge:
-            await edge.get(headers={"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
-        (span,) = exporter.get_finished_spans()
+async def test_a_traced_request_is_a_span_and_the_worker_is_inside_it(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    async with a_routed_edge(answering(status=201), tracer=tracer) as edge:
+        await edge.get(headers={"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
+    (span,) = exporter.get_finished_spans()
     assert span.attributes is not None
     assert span.attributes["tenantry.worker"] == "hello"
     assert span.attributes["http.response.status_code"] == 201
@@ -323,15 +322,15 @@ async def test_a_traced_request_is_a_span_and_the_worker_is_inside_it() -> None:
     assert invocation.traceparent == f"00-{'a' * 32}-{context.span_id:016x}-01"
 
 
-async def test_a_traced_request_that_fails_says_how() -> None:
+async def test_a_traced_request_that_fails_says_how(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
     async def fails(request: HttpRequest, invocation: Invocation) -> HttpResponse:
         raise WorkerFailed(Outcome.EXCEEDED_CPU, "too much")
 
-    exporter = InMemorySpanExporter()
-    with tracing({}, processors=[SimpleSpanProcessor(exporter)]) as tracer:
-        async with a_routed_edge(fails, tracer=tracer) as edge:
-            await edge.get()
-        (span,) = exporter.get_finished_spans()
+    async with a_routed_edge(fails, tracer=tracer) as edge:
+        await edge.get()
+    (span,) = exporter.get_finished_spans()
     assert span.attributes is not None
     assert span.attributes["error.type"] == "exceededCpu"
     assert not span.status.is_ok

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Tracer
 
 from support.worker_routes import ACCOUNT, FunctionEngine, a_version, answering
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import StoreUnavailable
-from tenantry_runtime.telemetry import tracing
 from tenantry_runtime.tenancy import Store
 from tenantry_runtime.tenancy.workers import WorkerSchedule
 from tenantry_runtime.workers.cron import CronRunner, StoredClaims
@@ -171,12 +169,12 @@ async def test_a_worker_that_fails_or_a_store_that_is_away_ends_nothing() -> Non
     assert world.ran == [0, 2]
 
 
-async def test_each_run_is_a_trace_of_its_own_in_which_the_worker_asks_models() -> None:
-    exporter = InMemorySpanExporter()
-    with tracing({}, processors=[SimpleSpanProcessor(exporter)]) as tracer:
-        world = World(tracer=tracer)
-        async with world.running(OwnClaims()):
-            await world.clock.pass_(60)
+async def test_each_run_is_a_trace_of_its_own_in_which_the_worker_asks_models(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    world = World(tracer=tracer)
+    async with world.running(OwnClaims()):
+        await world.clock.pass_(60)
     spans = exporter.get_finished_spans()
     assert [span.name for span in spans] == ["timer hello"] * 2
     ids = [(f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}") for span in spans]
