@@ -51,7 +51,7 @@ from tenantry_runtime.tenancy import Authenticator, Ledger, NoLedger, Store, ope
 from tenantry_runtime.tenancy.ledger import open_ledger
 from tenantry_runtime.tenancy.limits import open_limiter
 
-from .rounds import Options, Pace, in_turns, options_of, options_parser, paced, print_figures
+from .rounds import Options, Pace, in_turns, paced, run
 
 MODEL = "@cf/moonshotai/kimi-k2.6"
 NUM_STEPS = 4
@@ -86,15 +86,14 @@ class Figures:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    given = options_parser(__doc__, num_requests=1000).parse_args(arguments)
-    options = options_of(given)
-    figures = anyio.run(measure, options)
-    print_figures(
-        figures,
-        report(figures),
+    run(
+        __doc__,
+        arguments,
+        measure,
+        report,
+        num_requests=1000,
         packages=PACKAGES,
-        asked=f"{options.num_requests} requests, {options.concurrency} at a time",
-        as_json=given.json,
+        asked=lambda options: f"{options.num_requests} requests, {options.concurrency} at a time",
     )
 
 

@@ -32,7 +32,7 @@ from tenantry_runtime.core import RequestId, TenantId, Usage
 from tenantry_runtime.tenancy import Ledger, NoLedger, Opening, open_store
 from tenantry_runtime.tenancy.ledger import JOURNAL_DIRECTORY, open_ledger
 
-from .rounds import Options, alone, in_turns, options_of, options_parser, paced, print_figures
+from .rounds import Options, alone, in_turns, paced, run
 
 TENANT = TenantId("bench")
 PROMPT_TOKENS = 100
@@ -60,15 +60,16 @@ class Figures:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    given = options_parser(__doc__, num_requests=5000).parse_args(arguments)
-    options = options_of(given)
-    figures = anyio.run(measure, options)
-    print_figures(
-        figures,
-        report(figures),
+    run(
+        __doc__,
+        arguments,
+        measure,
+        report,
+        num_requests=5000,
         packages=PACKAGES,
-        asked=f"{options.num_requests} requests of {NUM_STEPS} events, {options.concurrency} at a time",
-        as_json=given.json,
+        asked=lambda options: (
+            f"{options.num_requests} requests of {NUM_STEPS} events, {options.concurrency} at a time"
+        ),
     )
 
 

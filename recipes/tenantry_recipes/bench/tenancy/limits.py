@@ -25,15 +25,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import anyio
-
 from tenantry_recipes.bench.spread import Spread
 from tenantry_recipes.bench.table import number, spread, table
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.tenancy import Limiter, Plan, Principal, Quota, Request, open_store
 from tenantry_runtime.tenancy.limits import open_limiter
 
-from .rounds import Options, alone, in_turns, options_of, options_parser, paced, print_figures
+from .rounds import Options, alone, in_turns, paced, run
 
 MODEL = "@cf/moonshotai/kimi-k2.6"
 PROMPT_TOKENS = 100
@@ -81,15 +79,16 @@ class Figures:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    given = options_parser(__doc__, num_requests=5000).parse_args(arguments)
-    options = options_of(given)
-    figures = anyio.run(measure, options)
-    print_figures(
-        figures,
-        report(figures),
+    run(
+        __doc__,
+        arguments,
+        measure,
+        report,
+        num_requests=5000,
         packages=PACKAGES,
-        asked=f"{options.num_requests} requests of {NUM_TENANTS} tenants, {options.concurrency} at a time",
-        as_json=given.json,
+        asked=lambda options: (
+            f"{options.num_requests} requests of {NUM_TENANTS} tenants, {options.concurrency} at a time"
+        ),
     )
 
 

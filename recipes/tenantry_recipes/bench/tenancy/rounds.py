@@ -44,8 +44,38 @@ class Pace:
     """User and system time of the whole process per request, threads included."""
 
 
-def options_parser(description: str | None, *, num_requests: int) -> argparse.ArgumentParser:
-    """Return a parser of the options that all these benchmarks have."""
+# Any: dataclasses, each benchmark's own
+def run(
+    description: str | None,
+    arguments: Sequence[str] | None,
+    measure: Callable[[Options], Awaitable[Sequence[Any]]],
+    report: Callable[[Sequence[Any]], str],
+    *,
+    num_requests: int,
+    packages: tuple[str, ...],
+    asked: Callable[[Options], str],
+) -> None:
+    """Read a benchmark's command line, measure, and print: JSON, or a report below what it was measured on.
+
+    `num_requests` is the default, and `asked` says in words what was measured.
+    """
+    given = _parser(description, num_requests=num_requests).parse_args(arguments)
+    options = Options(
+        store=given.store,
+        num_requests=given.requests,
+        num_rounds=given.rounds,
+        concurrency=given.concurrency,
+    )
+    figures = anyio.run(measure, options)
+    if given.json:
+        print(json.dumps([asdict(each) for each in figures]))
+        return
+    print(describe_machine(1, packages))
+    print(f"{asked(options)}\n")
+    print(report(figures))
+
+
+def _parser(description: str | None, *, num_requests: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -55,15 +85,6 @@ def options_parser(description: str | None, *, num_requests: int) -> argparse.Ar
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--json", action="store_true")
     return parser
-
-
-def options_of(given: argparse.Namespace) -> Options:
-    return Options(
-        store=given.store,
-        num_requests=given.requests,
-        num_rounds=given.rounds,
-        concurrency=given.concurrency,
-    )
 
 
 async def in_turns(
@@ -106,16 +127,3 @@ async def alone(options: Options, request: Callable[[int], Awaitable[float]]) ->
     """Return what a request says that it took, in microseconds, where there is no other."""
     num_alone = min(200, options.num_requests)
     return 1e6 * sum([await request(number) for number in range(num_alone)]) / num_alone
-
-
-# Any: dataclasses, each benchmark's own
-def print_figures(
-    figures: Sequence[Any], report: str, *, packages: tuple[str, ...], asked: str, as_json: bool
-) -> None:
-    """Print figures as JSON, or as a report below what they were measured on."""
-    if as_json:
-        print(json.dumps([asdict(each) for each in figures]))
-        return
-    print(describe_machine(1, packages))
-    print(f"{asked}\n")
-    print(report)
