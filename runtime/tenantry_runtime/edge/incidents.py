@@ -11,6 +11,7 @@ from typing import Protocol
 import anyio
 from msgspec.structs import replace
 
+from tenantry_runtime.background import background_tasks
 from tenantry_runtime.errors import StoreUnavailable
 from tenantry_runtime.pool.messages import Incident, NodeStatistics
 
@@ -41,15 +42,9 @@ class IncidentSink(Protocol):
 async def recording(sink: IncidentSink) -> AsyncIterator[IncidentRecorder]:
     """Record what the recorder hears for the duration of the context."""
     recorder = IncidentRecorder(sink)
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    tasks.start_soon(recorder.run)
-    try:
+    async with background_tasks() as tasks:
+        tasks.start_soon(recorder.run)
         yield recorder
-    finally:
-        tasks.cancel_scope.cancel()
-        # without the body's exception, which would come out wrapped in a group
-        await tasks.__aexit__(None, None, None)
 
 
 class IncidentRecorder:

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 import anyio
-from anyio.abc import TaskGroup
 from opentelemetry.metrics import Meter, NoOpMeter
 from opentelemetry.trace import NoOpTracer
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from tenantry_runtime.background import background_tasks
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import ConfigurationError
 from tenantry_runtime.telemetry.metrics import IsolateMetrics, WorkerMeter
@@ -142,7 +142,7 @@ async def open_workers(
             probe,
         ) as running,
         open_tail_listener(logs.tails, host, config.tails_port) as tails_port,
-        _tasks() as tasks,
+        background_tasks() as tasks,
     ):
         if meter is not None and running.engine is not None:
             IsolateMetrics(running.engine.statistics).register(meter)
@@ -308,15 +308,3 @@ def _told(interpreter: Interpreter) -> ToldInterpreter:
         path=interpreter.executable,
         version=whole if whole.startswith(f"{version}.") else version,
     )
-
-
-@asynccontextmanager
-async def _tasks() -> AsyncIterator[TaskGroup]:
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    try:
-        yield tasks
-    finally:
-        tasks.cancel_scope.cancel()
-        # without the body's exception, which would come out wrapped in a group
-        await tasks.__aexit__(None, None, None)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 import sqlalchemy as sa
 
+from tenantry_runtime.background import background_tasks
 from tenantry_runtime.errors import StoreUnavailable
 
 from . import schema
@@ -61,15 +62,11 @@ class LastUse:
     @asynccontextmanager
     async def keep(self) -> AsyncIterator[None]:
         """Write every minute, and when the block ends."""
-        tasks = anyio.create_task_group()
-        await tasks.__aenter__()
-        tasks.start_soon(self._keep_writing)
         try:
-            yield
+            async with background_tasks() as tasks:
+                tasks.start_soon(self._keep_writing)
+                yield
         finally:
-            tasks.cancel_scope.cancel()
-            # without the block's error, which would come out wrapped in a group
-            await tasks.__aexit__(None, None, None)
             # a store that is gone is not waited for
             with anyio.move_on_after(LAST_WRITE_S, shield=True):
                 await self._try()

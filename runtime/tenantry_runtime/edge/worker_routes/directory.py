@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
+from tenantry_runtime.background import background_tasks
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import AccountSuspended, NoSuchRecord, StoreUnavailable
 from tenantry_runtime.tenancy.workers import Deployed
@@ -59,14 +60,8 @@ async def open_directory(
     on_replaced: Callable[[str], None] = lambda version_id: None,
 ) -> AsyncIterator[Directory]:
     """Make a directory, as `Directory` is; leaving the block ends what it reads in the background."""
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    try:
+    async with background_tasks() as tasks:
         yield Directory(source, tasks, draw=draw, on_replaced=on_replaced)
-    finally:
-        tasks.cancel_scope.cancel()
-        # without the body's exception, which would come out wrapped in a group
-        await tasks.__aexit__(None, None, None)
 
 
 class Directory:

@@ -26,6 +26,7 @@ from types import TracebackType
 import anyio
 import anyio.to_thread
 
+from tenantry_runtime.background import background_tasks
 from tenantry_runtime.errors import CapacityExceeded, LedgerUnavailable
 from tenantry_runtime.tenancy.billing import LedgerStatistics, Opening
 from tenantry_runtime.tenancy.database import Database
@@ -326,22 +327,18 @@ async def open_ledger(
         database, journal, journals, max_unrecorded=max_unrecorded, reached=reached
     )
     is_settled = False
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
     try:
-        tasks.start_soon(ledger.sync_groups)
-        tasks.start_soon(ledger.record_groups)
-        tasks.start_soon(ledger.reconcile_others, reconcile_every_s)
-        yield ledger
+        async with background_tasks() as tasks:
+            tasks.start_soon(ledger.sync_groups)
+            tasks.start_soon(ledger.record_groups)
+            tasks.start_soon(ledger.reconcile_others, reconcile_every_s)
+            try:
+                yield ledger
+            finally:
+                with anyio.CancelScope(shield=True):
+                    is_settled = await ledger.finish()
     finally:
-        with anyio.CancelScope(shield=True):
-            is_settled = await ledger.finish()
-        tasks.cancel_scope.cancel()
-        try:
-            # without the body's exception, which would come out wrapped in a group
-            await tasks.__aexit__(None, None, None)
-        finally:
-            journal.close(delete=is_settled)
+        journal.close(delete=is_settled)
 
 
 def _sync_all(segments: list[SegmentFile]) -> None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import anyio
 
+from tenantry_runtime.background import background_tasks
 from tenantry_runtime.routing.quantile import OutputLengths
 from tenantry_runtime.tenancy.admission import Permit, Request
 from tenantry_runtime.tenancy.authentication import Principal
@@ -101,15 +102,11 @@ async def open_limiter(
     Nothing of this asks the database before there is a tenant with limits.
     """
     limiter = StoreLimiter(database, timeout_s=timeout_s)
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    tasks.start_soon(limiter.meter.run)
     try:
-        yield limiter
+        async with background_tasks() as tasks:
+            tasks.start_soon(limiter.meter.run)
+            yield limiter
     finally:
-        tasks.cancel_scope.cancel()
-        # without the block's exception, which would come out wrapped in a group
-        await tasks.__aexit__(None, None, None)
         with anyio.CancelScope(shield=True):
             # bounded by the meter's own timeout
             await limiter.meter.leave()

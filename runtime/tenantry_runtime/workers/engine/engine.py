@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 
+from tenantry_runtime.background import background_tasks
 from tenantry_runtime.workers.interface import (
     Bindings,
     Bundles,
@@ -230,9 +231,7 @@ async def open_engine(
     """Run an engine while the block runs; leaving it ends all isolates. See `WorkerEngine.drain`."""
     now: Callable[[], float] = time.monotonic
     config = msgspec.structs.replace(config, max_isolates=make_room(config.max_isolates))
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    try:
+    async with background_tasks() as tasks:
         lives = Lives(nursery, tasks, config, now=now)
         watchdog = Watchdog(poll_s=config.poll_s, now=now)
         loader = Loader(
@@ -265,10 +264,6 @@ async def open_engine(
             sink=sink,
             config=config,
         )
-    finally:
-        tasks.cancel_scope.cancel()
-        # without the block's exception, which would come out wrapped in a group
-        await tasks.__aexit__(None, None, None)
 
 
 def _not_begun(record: Record, error: BaseException, wall_s: float) -> Record:

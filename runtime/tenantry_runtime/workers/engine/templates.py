@@ -13,6 +13,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskGroup
 
+from tenantry_runtime.background import background_tasks
 from tenantry_runtime.errors import ConfigurationError
 from tenantry_runtime.workers.interface import Bundles
 from tenantry_runtime.workers.isolate import Attendant, open_isolate
@@ -228,23 +229,17 @@ async def open_templates(
     """
     if layers is None:
         layers = await probe_layers(interpreter)
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    templates = Templates(
-        interpreter=interpreter,
-        layers=layers,
-        floor=floor,
-        bundles=bundles,
-        config=config,
-        tasks=tasks,
-    )
-    try:
+    async with background_tasks() as tasks:
+        templates = Templates(
+            interpreter=interpreter,
+            layers=layers,
+            floor=floor,
+            bundles=bundles,
+            config=config,
+            tasks=tasks,
+        )
         await _try(templates)
         yield templates
-    finally:
-        tasks.cancel_scope.cancel()
-        # without the block's exception, which would come out wrapped in a group
-        await tasks.__aexit__(None, None, None)
 
 
 def _group_limits(config: EngineConfig, layers: Layers) -> GroupLimits | None:

@@ -24,6 +24,7 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta
 
+from tenantry_runtime.background import background_tasks
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.workers.interface import Record
 from tenantry_runtime.workers.outcome import Outcome
@@ -70,15 +71,11 @@ async def open_logs(
 ) -> AsyncIterator[KeptLogs]:
     """Keep logs for the duration of the context; leaving it writes what is not yet written."""
     logs = KeptLogs(directory, limits or LogLimits(), clock=clock)
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    tasks.start_soon(logs.run)
     try:
-        yield logs
+        async with background_tasks() as tasks:
+            tasks.start_soon(logs.run)
+            yield logs
     finally:
-        tasks.cancel_scope.cancel()
-        # without the body's exception, which would come out wrapped in a group
-        await tasks.__aexit__(None, None, None)
         with anyio.CancelScope(shield=True):
             # short: a second's records
             await logs.try_flush()

@@ -16,6 +16,7 @@ from typing import Protocol
 import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 
+from tenantry_runtime.background import background_tasks
 from tenantry_runtime.errors import ConfigurationError
 
 from .broker import Tail, TailBroker
@@ -59,17 +60,13 @@ async def open_tail_listener(broker: TailBroker, host: str, port: int = 0) -> As
         problem = f"cannot listen for tails on {host}:{port}: {error.strerror or error}"
         raise ConfigurationError(problem) from error
     places = anyio.Semaphore(MAX_CONNECTIONS)
-    tasks = anyio.create_task_group()
-    await tasks.__aenter__()
-    for each in listener.listeners:
-        assert isinstance(each, SocketListener)
-        tasks.start_soon(accept_all, each, broker, places, tasks)
     try:
-        yield listener.extra(SocketAttribute.local_port)
+        async with background_tasks() as tasks:
+            for each in listener.listeners:
+                assert isinstance(each, SocketListener)
+                tasks.start_soon(accept_all, each, broker, places, tasks)
+            yield listener.extra(SocketAttribute.local_port)
     finally:
-        tasks.cancel_scope.cancel()
-        # without the body's exception, which would come out wrapped in a group
-        await tasks.__aexit__(None, None, None)
         await listener.aclose()
 
 
