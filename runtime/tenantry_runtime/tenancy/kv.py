@@ -32,7 +32,7 @@ from .kv_namespaces import (
     is_,
     no_namespace,
 )
-from .kv_schema import entries, namespaces
+from .kv_schema import are, counted, entries, namespaces
 
 MAX_LIST_KEYS = 1000
 MAX_PAGE_BYTES = 256 << 10
@@ -151,7 +151,7 @@ class KeyValues(Namespaces):
             if more > 0:
                 await self._require_room(connection, account, more)
             await connection.execute(upsert, [_row(namespace_id, write) for write in kept])
-            await connection.execute(_count(namespace_id, len(kept) - num_old, more))
+            await connection.execute(counted(namespace_id, len(kept) - num_old, more))
         await self._database.harden()
 
     async def delete(self, account: str, namespace_id: str, keys: Sequence[str]) -> int:
@@ -163,8 +163,8 @@ class KeyValues(Namespaces):
             await hold(connection, account, namespace_id)
             num_old, old_bytes = await _sizes(connection, namespace_id, encoded)
             for some in _batches(encoded):
-                await connection.execute(sa.delete(entries).where(_are(namespace_id, some)))
-            await connection.execute(_count(namespace_id, -num_old, -old_bytes))
+                await connection.execute(sa.delete(entries).where(are(namespace_id, some)))
+            await connection.execute(counted(namespace_id, -num_old, -old_bytes))
         await self._database.harden()
         return num_old
 
@@ -260,7 +260,7 @@ async def _sizes(
     for some in _batches(keys):
         wanted = sa.select(
             sa.func.count(), sa.func.coalesce(sa.func.sum(entries.c.num_bytes), 0)
-        ).where(_are(namespace_id, some))
+        ).where(are(namespace_id, some))
         found = (await connection.execute(wanted)).one()
         num_keys, num_bytes = num_keys + found[0], num_bytes + int(found[1])
     return num_keys, num_bytes
@@ -269,21 +269,6 @@ async def _sizes(
 def _batches(keys: Sequence[bytes]) -> list[Sequence[bytes]]:
     # a statement takes 32,766 parameters in SQLite, 32,767 in PostgreSQL
     return [keys[at : at + MAX_LIST_KEYS] for at in range(0, len(keys), MAX_LIST_KEYS)]
-
-
-def _are(namespace_id: str, keys: Sequence[bytes]) -> sa.ColumnElement[bool]:
-    return sa.and_(entries.c.namespace_id == namespace_id, entries.c.key.in_(keys))
-
-
-def _count(namespace_id: str, more_keys: int, more_bytes: int) -> sa.Update:
-    return (
-        sa.update(namespaces)
-        .where(namespaces.c.id == namespace_id)
-        .values(
-            num_keys=namespaces.c.num_keys + more_keys,
-            num_bytes=namespaces.c.num_bytes + more_bytes,
-        )
-    )
 
 
 def _entry(row: sa.Row[Any]) -> Entry:

@@ -6,6 +6,8 @@ column: SQLite reads past what stands before another.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from .schema import UNIX_MS, metadata
@@ -34,3 +36,20 @@ entries = sa.Table(
     sa.Column("metadata", sa.LargeBinary, nullable=True, doc="JSON"),
     sa.Column("value", sa.LargeBinary, nullable=False),
 )
+
+
+def are(namespace_id: str, keys: Sequence[bytes]) -> sa.ColumnElement[bool]:
+    """Return the condition for entries of a namespace."""
+    return sa.and_(entries.c.namespace_id == namespace_id, entries.c.key.in_(keys))
+
+
+def counted(namespace_id: str, more_keys: int, more_bytes: int) -> sa.Update:
+    """Return the statement that counts entries which come, or go."""
+    return (
+        sa.update(namespaces)
+        .where(namespaces.c.id == namespace_id)
+        .values(
+            num_keys=namespaces.c.num_keys + more_keys,
+            num_bytes=namespaces.c.num_bytes + more_bytes,
+        )
+    )

@@ -12,7 +12,7 @@ from tenantry_runtime.errors import StoreUnavailable
 
 from . import schema
 from .database import Database
-from .kv_schema import entries, namespaces
+from .kv_schema import are, counted, entries, namespaces
 
 MAX_PER_STEP = 200
 """Entries that one transaction deletes."""
@@ -68,20 +68,10 @@ class KvSweeper:
                 .limit(MAX_PER_STEP)
             )
             old = (await connection.execute(some)).all()
-            await connection.execute(
-                sa.delete(entries).where(
-                    entries.c.namespace_id == namespace_id,
-                    entries.c.key.in_([each.key for each in old]),
-                )
-            )
-            await connection.execute(
-                sa.update(namespaces)
-                .where(namespaces.c.id == namespace_id)
-                .values(
-                    num_keys=namespaces.c.num_keys - len(old),
-                    num_bytes=namespaces.c.num_bytes - sum(each.num_bytes for each in old),
-                )
-            )
+            theirs = are(namespace_id, [each.key for each in old])
+            await connection.execute(sa.delete(entries).where(theirs))
+            num_bytes = sum(each.num_bytes for each in old)
+            await connection.execute(counted(namespace_id, -len(old), -num_bytes))
         return len(old)
 
     async def _delete_namespace(self) -> int | None:
@@ -103,11 +93,7 @@ class KvSweeper:
                 return None
             mine = sa.select(entries.c.key).where(entries.c.namespace_id == namespace_id)
             some = (await connection.execute(mine.limit(MAX_PER_STEP))).scalars().all()
-            await connection.execute(
-                sa.delete(entries).where(
-                    entries.c.namespace_id == namespace_id, entries.c.key.in_(some)
-                )
-            )
+            await connection.execute(sa.delete(entries).where(are(namespace_id, some)))
             if len(some) < MAX_PER_STEP:
                 await connection.execute(
                     sa.delete(namespaces).where(namespaces.c.id == namespace_id)

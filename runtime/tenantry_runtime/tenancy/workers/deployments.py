@@ -21,12 +21,12 @@ from .rows import (
     load_versions,
     lock_worker,
     no_worker,
+    require_worker,
     to_shares,
     to_worker,
     versions,
     workers,
 )
-from .scripts import require_worker
 
 MAX_KNOWN = 1024
 """Versions that are kept in memory: they never change."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -131,10 +130,6 @@ class Deployed:
                 return version
         # what rounding leaves
         return self.versions[-1][0]
-
-    def choose_any(self) -> WorkerVersion:
-        """Draw a version."""
-        return self.choose(random.random())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

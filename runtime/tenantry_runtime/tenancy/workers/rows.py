@@ -28,23 +28,22 @@ def no_worker(name: str) -> NoSuchRecord:
 
 async def lock_worker(connection: AsyncConnection, account: TenantId, name: str) -> Worker:
     """Return a worker that nobody else changes before the transaction ends; raise `NoSuchRecord`."""
-    found = await find_worker(connection, account, name, changes=True)
-    if found is None:
-        raise no_worker(name)
-    return found
+    return await require_worker(connection, account, name, changes=True)
 
 
-async def find_worker(
+async def require_worker(
     connection: AsyncConnection, account: TenantId, name: str, *, changes: bool = False
-) -> Worker | None:
-    """Return a worker, or None."""
+) -> Worker:
+    """Return a worker; raise `NoSuchRecord`."""
     if not can_be_known(account, name):
-        return None
+        raise no_worker(name)
     wanted = sa.select(workers).where(workers.c.account_id == account, workers.c.name == name)
     if changes:
         wanted = wanted.with_for_update()
     row = (await connection.execute(wanted)).mappings().one_or_none()
-    return None if row is None else to_worker(row)
+    if row is None:
+        raise no_worker(name)
+    return to_worker(row)
 
 
 def to_worker(row: sa.RowMapping) -> Worker:

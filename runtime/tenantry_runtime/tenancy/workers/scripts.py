@@ -14,10 +14,18 @@ from tenantry_runtime.tenancy.database import Database
 from tenantry_runtime.workers.spec import ServiceBinding
 
 from .blobs import BlobStore
-from .changes import load_deployments
 from .names import can_be_known
 from .records import Settings, Worker
-from .rows import find_worker, load_versions, lock_worker, no_worker, to_worker, versions, workers
+from .rows import (
+    deployments,
+    load_versions,
+    lock_worker,
+    no_worker,
+    to_shares,
+    to_worker,
+    versions,
+    workers,
+)
 
 
 class Scripts:
@@ -104,31 +112,29 @@ class Scripts:
     async def _callers_of(
         self, connection: AsyncConnection, account: TenantId, name: str
     ) -> Sequence[str]:
-        others = sa.select(workers).where(workers.c.account_id == account, workers.c.name != name)
-        callers = []
-        for row in (await connection.execute(others)).mappings().all():
-            kept = await load_deployments(connection, to_worker(row))
-            ids = [share.version_id for share in kept[0].shares] if kept else []
-            if any(
-                isinstance(binding, ServiceBinding) and binding.service == name
-                for stored in await load_versions(
-                    connection, versions.c.id.in_(ids), has_files=False
-                )
-                for binding in stored.version.bindings
-            ):
-                callers.append(row["name"])
-        return callers
+        latest = (
+            sa.select(deployments.c.shares)
+            .select_from(workers.join(deployments))
+            .where(
+                workers.c.account_id == account,
+                workers.c.name != name,
+                deployments.c.number == workers.c.num_deployments,
+            )
+        )
+        shares = (await connection.execute(latest)).scalars().all()
+        ids = [share.version_id for stored in shares for share in to_shares(stored)]
+        deployed = await load_versions(connection, versions.c.id.in_(ids), has_files=False)
+        return sorted(
+            {
+                each.version.worker
+                for each in deployed
+                for binding in each.version.bindings
+                if isinstance(binding, ServiceBinding) and binding.service == name
+            }
+        )
 
 
 def _is_seen() -> sa.ColumnElement[bool]:
     return sa.exists().where(
         versions.c.worker_id == workers.c.id, versions.c.startup_ms.is_not(None)
     )
-
-
-async def require_worker(connection: AsyncConnection, account: TenantId, name: str) -> Worker:
-    """Return a worker; raise `NoSuchRecord`."""
-    found = await find_worker(connection, account, name)
-    if found is None:
-        raise no_worker(name)
-    return found

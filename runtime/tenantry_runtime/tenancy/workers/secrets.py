@@ -33,7 +33,7 @@ from .changes import (
 )
 from .names import check_bindings
 from .records import Notes, SecretListing, Share, StoredVersion, Worker
-from .rows import find_worker, lock_worker, no_worker
+from .rows import lock_worker, no_worker, require_worker
 
 _links, _secrets = schema.worker_version_secrets, schema.worker_secrets
 
@@ -71,8 +71,8 @@ class WorkerSecrets:
     async def list(self, account: TenantId, name: str) -> list[SecretListing]:
         """Return the secrets of the newest version, by name; raise `NoSuchRecord` for the worker."""
         async with self._database.connect() as connection:
-            worker = await find_worker(connection, account, name)
-            newest = None if worker is None else await newest_version(connection, worker)
+            worker = await require_worker(connection, account, name)
+            newest = await newest_version(connection, worker, has_files=False)
             if newest is None:
                 raise no_worker(name)
             wanted = (
@@ -87,9 +87,9 @@ class WorkerSecrets:
     async def require_deployed(self, account: TenantId, name: str) -> None:
         """Raise `NewestNotDeployed` unless the newest version answers all requests."""
         async with self._database.connect() as connection:
-            worker = await find_worker(connection, account, name)
-            newest = None if worker is None else await newest_version(connection, worker)
-            if worker is None or newest is None:
+            worker = await require_worker(connection, account, name)
+            newest = await newest_version(connection, worker, has_files=False)
+            if newest is None:
                 raise no_worker(name)
             await _require_deployed(connection, worker, newest)
 
@@ -99,8 +99,6 @@ class WorkerSecrets:
         name: str,
         values: Mapping[str, Plaintext | None],
         notes: Notes,
-        *,
-        deploys: bool = True,
     ) -> StoredVersion:
         """Put secrets, and delete those whose value is None, in a new version that is deployed.
 
@@ -112,13 +110,11 @@ class WorkerSecrets:
             newest = await newest_version(connection, worker)
             if newest is None:
                 raise no_worker(name)
-            if deploys:
-                await _require_deployed(connection, worker, newest)
+            await _require_deployed(connection, worker, newest)
             draft = await self._draft(connection, worker, newest, values, notes)
             await add_version(connection, worker, draft)
-            if deploys:
-                shares = [Share(draft.version.version_id, 100.0)]
-                await deploy(connection, self._database, worker, shares, notes)
+            shares = [Share(draft.version.version_id, 100.0)]
+            await deploy(connection, self._database, worker, shares, notes)
         return StoredVersion(
             version=draft.version,
             notes=notes,

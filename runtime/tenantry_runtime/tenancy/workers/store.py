@@ -51,10 +51,6 @@ class WorkerStore:
         """
         return (await self.current(account, worker)).choose(entropy)
 
-    async def version(self, account: TenantId, worker: str, version_id: str) -> WorkerVersion:
-        """Return a version, deployed or not; raise `NoSuchRecord`."""
-        return (await self.versions.get(account, worker, version_id)).version
-
     async def by_route(self, host: str, path: str) -> tuple[TenantId, str] | None:
         """Return account and name of the worker that a host, without a port, and a path lead to."""
         return await self.triggers.by_route(host, path)

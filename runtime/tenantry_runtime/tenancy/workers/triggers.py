@@ -18,7 +18,7 @@ from . import patterns
 from .names import can_be_known
 from .patterns import Pattern
 from .records import Route, Schedule, Worker, WorkerSchedule
-from .rows import deployments, find_worker, lock_worker, no_worker, workers
+from .rows import deployments, lock_worker, require_worker, workers
 
 MAX_ROUTES = 100
 """Of one worker."""
@@ -131,9 +131,7 @@ class Triggers:
     async def schedules_of(self, account: TenantId, name: str) -> list[Schedule]:
         """Return a worker's cron triggers; raise `NoSuchRecord` for the worker."""
         async with self._database.connect() as connection:
-            worker = await find_worker(connection, account, name)
-            if worker is None:
-                raise no_worker(name)
+            worker = await require_worker(connection, account, name)
             wanted = (
                 sa.select(_schedules)
                 .where(_schedules.c.worker_id == worker.id)

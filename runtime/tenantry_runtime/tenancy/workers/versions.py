@@ -25,7 +25,7 @@ from .changes import (
 )
 from .names import can_be_known, check_bindings, check_worker_name
 from .records import NewVersion, Notes, StoredVersion, Worker, names_of
-from .rows import find_worker, load_versions, lock_worker, no_worker, versions, workers
+from .rows import load_versions, lock_worker, no_worker, require_worker, versions, workers
 from .secrets import WorkerSecrets
 
 
@@ -49,7 +49,7 @@ class Versions:
             await require_account(connection, account)
             await create_worker(connection, self._database, account, name)
             worker = await lock_worker(connection, account, name)
-            before = await newest_version(connection, worker)
+            before = await newest_version(connection, worker, has_files=False)
             bindings = _bindings(new, before)
             check_bindings(bindings)
             source = before.version if before is not None and new.keeps_environment else new
@@ -99,9 +99,7 @@ class Versions:
     async def get(self, account: TenantId, name: str, version_id: str) -> StoredVersion:
         """Return one; raise `NoSuchRecord` for the worker or the version."""
         async with self._database.connect() as connection:
-            worker = await find_worker(connection, account, name)
-            if worker is None:
-                raise no_worker(name)
+            worker = await require_worker(connection, account, name)
             if not can_be_known(version_id):
                 raise NoSuchRecord("version", version_id)
             found = await load_versions(
@@ -120,9 +118,7 @@ class Versions:
         Raises `NoSuchRecord` for the worker.
         """
         async with self._database.connect() as connection:
-            worker = await find_worker(connection, account, name)
-            if worker is None:
-                raise no_worker(name)
+            worker = await require_worker(connection, account, name)
             return await load_versions(
                 connection,
                 versions.c.worker_id == worker.id,
@@ -134,11 +130,9 @@ class Versions:
         self, account: TenantId, name: str, *, has_files: bool = True
     ) -> StoredVersion:
         """Return the newest; raise `NoSuchRecord` where there is none."""
-        found = None
         async with self._database.connect() as connection:
-            worker = await find_worker(connection, account, name)
-            if worker is not None:
-                found = await newest_version(connection, worker, has_files=has_files)
+            worker = await require_worker(connection, account, name)
+            found = await newest_version(connection, worker, has_files=has_files)
         if found is None:
             raise no_worker(name)
         return found
