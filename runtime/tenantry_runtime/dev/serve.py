@@ -16,6 +16,7 @@ from tenantry_runtime.deployment.plan import EDGE
 from tenantry_runtime.edge.workers_config import WorkersConfig
 from tenantry_runtime.errors import ConfigurationError
 from tenantry_runtime.pool.tls import is_loopback
+from tenantry_runtime.supervisor.account import ACCOUNT
 from tenantry_runtime.supervisor.address import Address, edge_address
 from tenantry_runtime.supervisor.console import Console
 from tenantry_runtime.supervisor.parts import Modules, write_parts
@@ -106,7 +107,6 @@ class _Serving:
         # loaded while the children start: they take a second, which the first answer would wait for
         from tenantry.credentials import credentials_path
         from tenantry_runtime.supervisor.access import grant_access
-        from tenantry_runtime.supervisor.account import ACCOUNT
 
         from .demo import show_demo
 
@@ -143,8 +143,6 @@ class _Serving:
 
     async def _workers_url(self, address: Address) -> str | None:
         """Return where this account's workers are; None where none can run."""
-        from tenantry_runtime.supervisor.account import ACCOUNT
-
         workers = self.deployment.edge.workers
         if workers is None or not await runs_workers(address):
             return None

@@ -15,7 +15,7 @@ from tenantry_runtime.pool.messages import MemberDescription
 from tenantry_runtime.tenancy import Scope
 
 from . import envelope
-from .authorization import bearer_token
+from .authorization import by_token
 from .reply import JSON
 from .services import Services
 
@@ -47,9 +47,7 @@ class CoverageOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 async def report_coverage(request: Request, services: Services) -> Response:
     """Say of every op whether the check is on."""
-    await services.authenticator.authenticate(
-        bearer_token(request.headers), request.path_params["account"], Scope.RUN
-    )
+    await by_token(services.authenticator, Scope.RUN)(request)
     ops: list[CoveredOp] = []
     num_silent = 0
     for number, node in enumerate(services.nodes.all):

@@ -12,7 +12,6 @@ from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import NoSuchRecord, TenantryError
 from tenantry_runtime.tenancy.workers import Deployed, WorkerStore
 from tenantry_runtime.workers.bundles.dependencies import Dependencies, DependencySet
-from tenantry_runtime.workers.bundles.resolver import Locked
 from tenantry_runtime.workers.spec import WorkerVersion
 
 from .worker_routes import Directory
@@ -41,12 +40,9 @@ class InstalledWorkers:
     async def _install(self, version: WorkerVersion) -> None:
         if not version.dependencies:
             return
-        lock = tuple(
-            Locked(name=each.name, version=each.version, sha256=each.sha256)
-            for each in version.lock
-        )
+        wanted = DependencySet(digest=version.dependencies, lock=version.lock)
         try:
-            await self._dependencies.ensure(DependencySet(digest=version.dependencies, lock=lock))
+            await self._dependencies.ensure(wanted)
         except TenantryError as error:
             # its isolates cannot start, which its own log says; others of the deployment can
             _log.error("%s %s cannot start: %s", version.worker, version.version_id, error)

@@ -15,7 +15,7 @@ from tenantry_runtime.errors import InvalidInput
 from tenantry_runtime.tenancy import Scope
 
 from . import envelope
-from .authorization import bearer_token
+from .authorization import by_token
 from .offer import Offer
 from .reply import JSON
 from .services import Services
@@ -137,9 +137,7 @@ async def search_authors(request: Request, services: Services) -> Response:
 
 
 async def _authenticate(request: Request, services: Services) -> None:
-    await services.authenticator.authenticate(
-        bearer_token(request.headers), request.path_params["account"], Scope.RUN
-    )
+    await by_token(services.authenticator, Scope.RUN)(request)
 
 
 def _id(name: str) -> str:

@@ -12,7 +12,7 @@ from tenantry_runtime.errors import InvalidInput
 from tenantry_runtime.tenancy import Scope
 
 from . import envelope
-from .authorization import bearer_token
+from .authorization import by_token
 from .chat_output import Completion
 from .flat_output import FlatResult
 from .reply import JSON
@@ -33,9 +33,7 @@ class ModelSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 async def show_schema(request: Request, services: Services) -> Response:
     """Show the schemas of the model that the query names."""
-    await services.authenticator.authenticate(
-        bearer_token(request.headers), request.path_params["account"], Scope.RUN
-    )
+    await by_token(services.authenticator, Scope.RUN)(request)
     name = request.query_params.get("model")
     if not name:
         raise InvalidInput("?model", "is required")

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from tenantry_runtime.catalog import CatalogEntry
 from tenantry_runtime.tenancy import Scope
 
-from .authorization import bearer_token
+from .authorization import by_token
 from .reply import JSON
 from .services import Services
 
@@ -45,9 +45,7 @@ async def show_model(request: Request, services: Services) -> Response:
 
 
 async def _authenticate(request: Request, services: Services) -> None:
-    await services.authenticator.authenticate(
-        bearer_token(request.headers), request.path_params.get("account"), Scope.RUN
-    )
+    await by_token(services.authenticator, Scope.RUN)(request)
 
 
 def _model(entry: CatalogEntry) -> OpenAIModel:

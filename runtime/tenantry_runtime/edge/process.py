@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from starlette.routing import BaseRoute
@@ -39,8 +40,10 @@ from .open_requests import OpenRequests
 from .operator import Operating, OperatorAccess, operator_routes
 from .server import EdgeServer, listening, url_of
 from .services import Services
-from .workers import EdgeWorkers, open_workers
 from .workers_ai import WorkersAI
+
+if TYPE_CHECKING:
+    from .workers import EdgeWorkers
 
 NUM_THREADS = 2
 """For long requests. More would not be faster: they hold the interpreter's lock most of the time."""
@@ -119,6 +122,9 @@ async def _workers(
     if config.workers is None:
         yield None
         return
+    # a quarter of a second, which an edge that only asks models does without
+    from .workers import open_workers
+
     async with open_workers(
         config.workers,
         services,

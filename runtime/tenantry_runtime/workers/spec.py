@@ -107,7 +107,7 @@ class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """That `wait_until` may go on after the response."""
 
 
-class LockedPackage(msgspec.Struct, frozen=True, kw_only=True):
+class LockedPackage(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A package that a version's isolates start with, to be had anew on every edge."""
 
     name: str

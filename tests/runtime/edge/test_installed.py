@@ -11,7 +11,7 @@ from tenantry_runtime.edge.installed import InstalledWorkers, KnownVersions
 from tenantry_runtime.edge.worker_routes import open_directory
 from tenantry_runtime.errors import DependenciesRefused, NoSuchRecord
 from tenantry_runtime.workers.bundles.dependencies import Dependencies, DependencySet
-from tenantry_runtime.workers.bundles.resolver import Locked, Resolver
+from tenantry_runtime.workers.bundles.resolver import Resolver
 from tenantry_runtime.workers.spec import LockedPackage
 
 pytestmark = pytest.mark.asyncio
@@ -46,7 +46,7 @@ async def test_what_another_edge_has_resolved_is_installed_by_its_lock(tmp_path:
     # as far as they are asked, a table of workers is a store
     workers = InstalledWorkers(source, dependencies)  # type: ignore[arg-type]
     assert len((await workers.current(ACCOUNT, "hello")).versions) == 2
-    lock = (Locked(name="six", version="1.17.0", sha256="0" * 64),)
+    lock = (LockedPackage(name="six", version="1.17.0", sha256="0" * 64),)
     assert dependencies.asked == [DependencySet(digest="d1", lock=lock)]
 
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.edge import errors
-from tenantry_runtime.edge.authorization import bearer_token
+from tenantry_runtime.edge.authorization import by_token
 from tenantry_runtime.edge.body import read_body
 from tenantry_runtime.edge.reply import JSON
 from tenantry_runtime.errors import Forbidden, InvalidInput, RouteNotFound, TenantryError
@@ -125,16 +125,13 @@ def _check_path(request: Request) -> None:
 async def _authenticate(
     services: ControlServices, request: Request, scopes: Sequence[Scope]
 ) -> Principal:
-    account = request.path_params.get("account")
     *others, last = scopes
     for scope in others:
         try:
-            return await services.authenticator.authenticate(
-                bearer_token(request.headers), account, scope
-            )
+            return await by_token(services.authenticator, scope)(request)
         except Forbidden:
             continue
-    return await services.authenticator.authenticate(bearer_token(request.headers), account, last)
+    return await by_token(services.authenticator, last)(request)
 
 
 # Any: anything that msgspec can print

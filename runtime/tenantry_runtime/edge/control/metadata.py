@@ -116,11 +116,11 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        return (self.annotations.get("workers/message") or "")[:MAX_MESSAGE_CHARS]
+        return self.annotations.get("workers/message") or ""
 
     @property
     def tag(self) -> str:
-        return (self.annotations.get("workers/tag") or "")[:MAX_TAG_CHARS]
+        return self.annotations.get("workers/tag") or ""
 
 
 class Bindings(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import anyio
 import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from tenantry_runtime.errors import ScriptRefused
 
 from .modules import VENDORED, Module
+from .scanning import scanned
 
 SCAN = Path(__file__).with_name("project_scan.py")
 
@@ -53,20 +52,12 @@ async def read_project(modules: Sequence[Module], interpreter: str) -> Project:
 
 async def _scan(content: bytes, interpreter: str) -> Project:
     try:
-        with anyio.fail_after(TIMEOUT_S):
-            scanned = await anyio.run_process(
-                # isolated, and without site packages: the tenant's names mean nothing to it
-                [interpreter, "-I", "-S", str(SCAN)],
-                input=content,
-                stderr=subprocess.DEVNULL,
-                check=False,
-                env={},
-            )
+        found = await scanned(interpreter, SCAN, content, TIMEOUT_S)
     except TimeoutError:
         return Project(problem="takes too long to read")
-    if scanned.returncode != 0:
+    if found is None:
         return Project(problem="cannot be read: it is nested too deeply, or takes too long")
-    return msgspec.json.decode(scanned.stdout, type=Project)
+    return msgspec.json.decode(found, type=Project)
 
 
 def check_interpreter(

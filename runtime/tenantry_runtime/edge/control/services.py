@@ -12,7 +12,7 @@ from tenantry_runtime.core import TenantId
 from tenantry_runtime.tenancy import Authenticator, Store
 from tenantry_runtime.tenancy.kv import KeyValues
 from tenantry_runtime.tenancy.workers import WorkerStore
-from tenantry_runtime.workers.spec import WorkerVersion
+from tenantry_runtime.workers.spec import LockedPackage, WorkerVersion
 
 from .upload_slots import UploadSlots
 
@@ -25,24 +25,13 @@ class StartUpCheck(Protocol):
         ...
 
 
-class Locked(Protocol):
-    """A package, as a set of dependencies has it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def sha256(self) -> str: ...
-
-
 class DependencySet(Protocol):
     """A set of dependencies."""
 
     @property
     def digest(self) -> str: ...
     @property
-    def lock(self) -> Sequence[Locked]: ...
+    def lock(self) -> tuple[LockedPackage, ...]: ...
 
 
 class Dependencies(Protocol):

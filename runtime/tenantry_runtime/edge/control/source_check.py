@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import anyio
 import msgspec
 
 from tenantry_runtime.errors import ScriptRefused
 
 from .modules import PYTHON, Module
+from .scanning import scanned
 
 SCAN = Path(__file__).with_name("source_scan.py")
 
@@ -59,23 +58,15 @@ async def check_sources(modules: Sequence[Module], interpreter: str) -> None:
 
 async def _scan(sources: Sequence[tuple[str, str]], interpreter: str) -> _Finding | None:
     try:
-        with anyio.fail_after(TIMEOUT_S):
-            scanned = await anyio.run_process(
-                # isolated, and without site packages: the tenant's names mean nothing to it
-                [interpreter, "-I", "-S", str(SCAN)],
-                input=msgspec.json.encode(sources),
-                stderr=subprocess.DEVNULL,
-                check=False,
-                env={},
-            )
+        found = await scanned(interpreter, SCAN, msgspec.json.encode(sources), TIMEOUT_S)
     except TimeoutError:
         raise ScriptRefused("the sources take too long to parse") from None
-    if scanned.returncode != 0:
+    if found is None:
         raise ScriptRefused(
             "a source cannot be parsed: it is too large or nested too deeply",
             path=sources[0][0] if len(sources) == 1 else "",
         )
-    return msgspec.json.decode(scanned.stdout, type=_Finding | None)
+    return msgspec.json.decode(found, type=_Finding | None)
 
 
 def _text(module: Module) -> str:

@@ -164,11 +164,7 @@ async def _dependencies(call: Call, wanted: Sequence[str]) -> tuple[str, tuple[L
             remedy="Vendor pure-Python packages in python_modules/, as pywrangler does",
         )
     made = await resolver.resolve(call.account, wanted)
-    lock = (
-        LockedPackage(name=each.name, version=each.version, sha256=each.sha256)
-        for each in made.lock
-    )
-    return made.digest, tuple(lock)
+    return made.digest, made.lock
 
 
 async def _keep(services: ControlServices, files: Sequence[Module]) -> tuple[SourceFile, ...]:

@@ -12,11 +12,11 @@ from tenantry_runtime.tenancy.workers import Share
 
 from . import output
 from .call import Call, page_info, page_of, success
+from .metadata import MAX_MESSAGE_CHARS
 from .upload import receive_version
 
 NUM_DEPLOYMENTS = 10
 """That are listed: the latest."""
-MAX_MESSAGE_CHARS = 1024
 
 
 class VersionShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,9 @@ async def show_version(call: Call) -> Response:
     version_id = call.request.path_params["version"]
     versions = call.services.workers.versions
     if version_id == "latest":
-        return success(output.version(await versions.newest(call.account, call.worker)))
+        return success(
+            output.version(await versions.newest(call.account, call.worker, has_files=False))
+        )
     return success(output.version(await versions.get(call.account, call.worker, version_id)))
 
 

@@ -50,8 +50,7 @@ class WorkerUrls:
 
     def __init__(self, domain: str = "localhost", routed: Iterable[str] = ()) -> None:
         """`domain` is below which accounts and workers are names; `routed` are those of routes."""
-        self.domain = domain.lower()
-        self._suffix = f".{self.domain}"
+        self._suffix = f".{domain.lower()}"
         self._routed = frozenset(name.lower() for name in routed)
 
     def of_host(self, host: str, path: bytes) -> Address | None:
@@ -90,10 +89,6 @@ class WorkerUrls:
             return None
         prefix = f"/workers/{account}/{worker}"
         return Address(account, worker, (slash + rest).encode("latin-1") or b"/", prefix)
-
-    def url(self, account: str, worker: str, *, port: int | None = None) -> str:
-        """Return the URL of a worker's host."""
-        return f"http://{worker}.{account}.{self.domain}" + (f":{port}" if port else "")
 
 
 def is_possible(account: str, worker: str) -> bool:

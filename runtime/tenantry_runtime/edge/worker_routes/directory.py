@@ -98,8 +98,7 @@ class Directory:
         `AccountSuspended` and `StoreUnavailable`.
         """
         key = (account, worker)
-        known = self._deployed.fresh(key)
-        found = known[0] if known is not None else await self._deployed.read(key)
+        found = await self._deployed.get(key)
         match found:
             case None:
                 return None
@@ -123,9 +122,7 @@ class Directory:
         """Return account and worker of the route that matches. Raises `StoreUnavailable`."""
         if len(path) > MAX_REMEMBERED_CHARS:
             return await self._source.by_route(host, path)
-        key = (host, path)
-        known = self._routes.fresh(key)
-        return known[0] if known is not None else await self._routes.read(key)
+        return await self._routes.get((host, path))
 
     async def _read(self, key: tuple[str, str]) -> Deployed | AccountSuspended | None:
         account, worker = key
@@ -164,7 +161,12 @@ class _Memory(Generic[K, V]):
         self._tasks = tasks
         self._entries: OrderedDict[K, _Entry[V]] = OrderedDict()
 
-    def fresh(self, key: K) -> tuple[V] | None:
+    async def get(self, key: K) -> V:
+        """Return what is known and not too old, or else read it. Raises `StoreUnavailable`."""
+        known = self._fresh(key)
+        return known[0] if known is not None else await self._awaited(key)
+
+    def _fresh(self, key: K) -> tuple[V] | None:
         """Return what is known and not too old; where it will soon be, begin to read it."""
         entry = self._entries.get(key)
         if entry is None or entry.known is None:
@@ -183,7 +185,7 @@ class _Memory(Generic[K, V]):
         entry = self._entries.get(key)
         return None if entry is None or entry.known is None else entry.known[0]
 
-    async def read(self, key: K) -> V:
+    async def _awaited(self, key: K) -> V:
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry()

@@ -78,7 +78,7 @@ class WorkerResponse:
         body = response.body
         has_body = self._has_body and response.status not in _BODILESS
         if isinstance(body, bytes):
-            if has_body or response.status not in _BODILESS:
+            if response.status not in _BODILESS:
                 headers.append((b"content-length", b"%d" % len(body)))
             await self._whole(response.status, headers, body if has_body else b"")
             return

@@ -20,9 +20,10 @@ import msgspec
 
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import DependenciesMissing
+from tenantry_runtime.workers.spec import LockedPackage
 
 from .requirements import check_python, read_requirements
-from .resolver import Locked, Resolver
+from .resolver import Resolver
 
 FOLDER = "dependencies"
 MAX_AT_ONCE = 2
@@ -35,7 +36,7 @@ class DependencySet:
 
     digest: str
     """`""` where there is nothing."""
-    lock: tuple[Locked, ...] = ()
+    lock: tuple[LockedPackage, ...] = ()
 
 
 class Dependencies:
@@ -81,7 +82,7 @@ class Dependencies:
     def _directory(self, digest: str) -> Path:
         return self._folder / digest
 
-    def _digest(self, tenant: TenantId, lock: tuple[Locked, ...]) -> str:
+    def _digest(self, tenant: TenantId, lock: tuple[LockedPackage, ...]) -> str:
         if not lock:
             return ""
         whose = "" if self._is_shared else tenant

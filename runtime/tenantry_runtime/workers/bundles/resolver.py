@@ -24,6 +24,7 @@ from packaging.requirements import Requirement
 from packaging.tags import platform_tags
 
 from tenantry_runtime.errors import ConfigurationError, DependenciesRefused
+from tenantry_runtime.workers.spec import LockedPackage
 
 from .confined import NO_LANDLOCK
 
@@ -36,14 +37,6 @@ MAX_MESSAGE_CHARS = 2000
 PIP = ["-m", "pip"]
 
 _FILE_URL = "file://"
-
-
-class Locked(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """One package of a lock."""
-
-    name: str
-    version: str
-    sha256: str
 
 
 class _ArchiveInfo(msgspec.Struct):
@@ -84,7 +77,7 @@ class Resolver:
     may_be_unconfined: bool = False
     """Where the kernel has no Landlock; else dependencies are refused there."""
 
-    async def lock(self, requirements: Sequence[Requirement]) -> tuple[Locked, ...]:
+    async def lock(self, requirements: Sequence[Requirement]) -> tuple[LockedPackage, ...]:
         """Return what to install, by name. Raises `DependenciesRefused` with pip's words."""
         if not requirements:
             return ()
@@ -98,7 +91,7 @@ class Resolver:
             found = msgspec.json.decode(report.read_bytes(), type=_Report)
         return tuple(sorted(_locked(each) for each in found.install))
 
-    async def install(self, lock: Sequence[Locked], directory: Path) -> None:
+    async def install(self, lock: Sequence[LockedPackage], directory: Path) -> None:
         """Unpack the wheels of a lock into a new directory, which is there as a whole or not at all."""
         with _folder() as folder:
             listed = folder / "lock.txt"
@@ -207,13 +200,13 @@ class _folder:
         shutil.rmtree(self._made, ignore_errors=True)
 
 
-def _locked(install: _Install) -> Locked:
+def _locked(install: _Install) -> LockedPackage:
     info = install.download_info.archive_info
     sha256 = info.hashes.get("sha256") if info is not None else None
     name, version = install.metadata.name, install.metadata.version
     if install.is_direct or sha256 is None:
         raise DependenciesRefused(f"{name} {version}: the index has no wheel with a SHA-256")
-    return Locked(name=name, version=version, sha256=sha256)
+    return LockedPackage(name=name, version=version, sha256=sha256)
 
 
 def _tidy(unpacked: Path) -> None:

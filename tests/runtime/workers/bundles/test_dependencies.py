@@ -15,7 +15,8 @@ from support.wheels import a_wheel
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import DependenciesMissing, DependenciesRefused
 from tenantry_runtime.workers.bundles.dependencies import Dependencies
-from tenantry_runtime.workers.bundles.resolver import Locked, Resolver
+from tenantry_runtime.workers.bundles.resolver import Resolver
+from tenantry_runtime.workers.spec import LockedPackage
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 ONE, OTHER = TenantId("one"), TenantId("other")
@@ -47,12 +48,12 @@ async def test_what_is_asked_for_and_what_that_needs_is_locked_and_unpacked(
 ) -> None:
     found = await dependencies(tmp_path, index).resolve(ONE, ["greeting"], ">=3.11")
     assert found.lock == (
-        Locked(
+        LockedPackage(
             name="greeting",
             version="1.0",
             sha256=sha256(index / "greeting-1.0-py3-none-any.whl"),
         ),
-        Locked(
+        LockedPackage(
             name="words",
             version="2.1",
             sha256=sha256(index / "words-2.1-py3-none-any.whl"),
