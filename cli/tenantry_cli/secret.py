@@ -14,6 +14,7 @@ import click
 from .installed import require_packages, runtime_imports
 from .json_output import print_json
 from .operator import StoreAddress, store_options, use_store
+from .piped import piped_value
 from .tables import columns
 
 if TYPE_CHECKING:
@@ -198,12 +199,7 @@ def _value() -> str:
     if sys.stdin.isatty():
         value: str = click.prompt("Value", hide_input=True, confirmation_prompt=True)
         return value
-    try:
-        text = sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError:
-        # the error itself has the value in it
-        raise click.ClickException("the value is not UTF-8 text") from None
-    return text.removesuffix("\n").removesuffix("\r")
+    return piped_value()
 
 
 def _keys(store_at: StoreAddress) -> KeySource:

@@ -31,7 +31,7 @@ class Chosen:
 
     def project(self, screen: Screen) -> Project:
         """Read the configuration, and warn of what is odd in it."""
-        project = self._project_or_none()
+        project = self.project_or_none()
         if project is None:
             raise click.UsageError(
                 f"there is no worker here: neither wrangler.jsonc, wrangler.json, wrangler.toml nor "
@@ -46,7 +46,7 @@ class Chosen:
         """Return a worker's name: the argument's, `--name`'s, or the configuration's."""
         if argument or self.name:
             return argument or str(self.name)
-        project = self._project_or_none()
+        project = self.project_or_none()
         if project is None:
             raise click.UsageError(
                 "which worker? there is no configuration in this folder or above it: say --name"
@@ -55,9 +55,6 @@ class Chosen:
 
     def project_or_none(self) -> Project | None:
         """Read the configuration, if there is one."""
-        return self._project_or_none()
-
-    def _project_or_none(self) -> Project | None:
         from .config import find_config, load_project, read_config
 
         file = read_config(self.config) if self.config else find_config(Path.cwd())
@@ -101,10 +98,15 @@ def listing_options(command: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(command)
     # Any: as click calls it
     def with_screen(*args: Any, wanted: str | None, as_json: bool, **options: Any) -> T:
-        is_json = as_json or (wanted or ("pretty" if sys.stdout.isatty() else "json")) == "json"
-        return command(*args, screen=Screen(as_json=is_json), **options)
+        screen = Screen(as_json=is_json(wanted, as_json=as_json))
+        return command(*args, screen=screen, **options)
 
     return with_screen
+
+
+def is_json(wanted: str | None, *, as_json: bool) -> bool:
+    """Say what `--format` and `--json` mean: JSON in a pipe where neither is given."""
+    return as_json or (wanted or ("pretty" if sys.stdout.isatty() else "json")) == "json"
 
 
 def yes_option(command: Callable[..., T]) -> Callable[..., T]:

@@ -11,7 +11,7 @@ import msgspec
 
 from tenantry_cli.printable import printable
 
-_OUTCOMES = {
+OUTCOMES = {
     "ok": "Ok",
     "canceled": "Canceled",
     "exception": "Exception Thrown",
@@ -33,7 +33,7 @@ _COLORS = {"error": "red", "warn": "yellow", "warning": "yellow", "debug": "blue
 def record_lines(record: dict[str, Any]) -> Iterator[str]:
     """Yield a record's lines, styled; no control character of the worker's comes through."""
     outcome = str(record.get("outcome", "unknown"))
-    words = _OUTCOMES.get(outcome, "Unknown")
+    words = OUTCOMES.get(outcome, "Unknown")
     styled = click.style(words, fg="green" if outcome == "ok" else "red")
     at = moment(record.get("eventTimestamp"))
     yield f"{_what(record)} - {styled} @ {at}"

@@ -22,16 +22,13 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from .api import ControlPlane, Refused
+from .api import ControlPlane, Refused, Unreachable
 from .history import explained
+from .record_lines import OUTCOMES
 
 SUBPROTOCOL = "trace-v1"
 POLL_S = 0.2
-ERRORS = (
-    "exception exceededCpu exceededMemory exceededWallTime neverResponds unresponsive crashed "
-    "scriptNotFound "
-    "overloaded protocolViolation responseStreamTooLarge unknown"
-).split()
+ERRORS = [*(each for each in OUTCOMES if each not in ("ok", "canceled")), "unknown"]
 _OUTCOMES = {"ok": ["ok"], "canceled": ["canceled"], "error": ERRORS}
 
 
@@ -106,10 +103,8 @@ def tail(
 
 def close_tail(plane: ControlPlane, path: str) -> None:
     """Close a tail; one that is gone by itself, or with its server, is as good."""
-    from .api import Unreachable
-
     try:
-        plane.send("DELETE", path, msgspec.Raw)
+        plane.order("DELETE", path)
     except (Refused, Unreachable):
         pass
 

@@ -47,6 +47,7 @@ from .contender import EngineSettings
 from .errors import BenchmarkError
 from .load import closed_loop
 from .machine import describe_machine
+from .memory import family_of
 from .node_config import MODEL, node_config
 from .page_check import upper_bound
 from .prompts import distinct_prompts
@@ -181,19 +182,10 @@ async def _round(served: Served, requests: Sequence[StreamRequest]) -> _Round:
 def _processor_s(pid: int) -> float:
     """Return the time that a process and those that it started have run, by the scheduler's account."""
     total_ns = 0
-    for each in (pid, *_children_of(pid)):
+    for each in family_of(pid):
         for task in Path(f"/proc/{each}/task").iterdir():
             total_ns += int((task / "schedstat").read_text().split()[0])
     return total_ns / 1e9
-
-
-def _children_of(pid: int) -> list[int]:
-    children = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
-    return children + [each for child in children for each in _children_of(child)]
 
 
 def _tally_s(num_rows: int) -> float:

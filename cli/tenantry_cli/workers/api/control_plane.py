@@ -14,9 +14,6 @@ from tenantry_cli.workers.access import Account
 
 T = TypeVar("T")
 
-Nothing = msgspec.Raw
-"""What a result is decoded as that nobody reads."""
-
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
 UPLOAD_TIMEOUT_S = 900.0
@@ -114,6 +111,19 @@ class ControlPlane:
         """Send JSON, if any, and return the result. Raises Refused, Unreachable."""
         request = self.request(method, path, json=json, params=params)
         return self.answer(request, type).result
+
+    def order(
+        self,
+        method: str,
+        path: str,
+        *,
+        # Any: JSON; as httpx has it
+        json: Any = None,
+        params: Mapping[str, str] | None = None,
+        **parts: Any,
+    ) -> None:
+        """Send what has no result that anybody reads. Raises as `send` does."""
+        self.answer(self.request(method, path, json=json, params=params, **parts), msgspec.Raw)
 
     def page(self, path: str, type: type[T], *, params: Mapping[str, str]) -> Page[T]:
         """Return one page of results, and the cursor of the next."""

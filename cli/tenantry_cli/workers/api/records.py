@@ -1,4 +1,4 @@
-"""What the control plane tells of versions and deployments."""
+"""What the control plane tells, and is told, of versions, deployments, secrets and keys."""
 
 from __future__ import annotations
 
@@ -107,3 +107,39 @@ class Deployments(msgspec.Struct, frozen=True, kw_only=True):
 def label(annotations: dict[str, Any] | None, name: str) -> str:
     """Return one of `workers/…`, "" for none."""
     return str((annotations or {}).get(f"workers/{name}") or "")
+
+
+class SecretName(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret, as listings have it: without its value."""
+
+    name: str
+    type: str = "secret_text"
+
+
+class Pair(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A key and its value, as files have it."""
+
+    key: str
+    value: str
+    expiration: int | None = None
+    """Unix seconds."""
+    expiration_ttl: int | None = None
+    """Seconds."""
+    # Any: JSON of the user's
+    metadata: Any = None
+    base64: bool = False
+    """Whether `value` is base64 of the bytes."""
+
+
+class KeyName(msgspec.Struct, frozen=True, kw_only=True):
+    """A key, as `kv key list` prints it."""
+
+    name: str
+
+
+class Values(msgspec.Struct, frozen=True, kw_only=True):
+    """Values by keys; null: there is none."""
+
+    values: dict[str, Any] = {}

@@ -28,7 +28,6 @@ def delete(
 ) -> None:
     """Delete a worker, its versions, secrets, routes and triggers. KV namespaces stay."""
     from tenantry_cli.workers.api import Refused
-    from tenantry_cli.workers.api.control_plane import Nothing
     from tenantry_cli.workers.history import explained
     from tenantry_cli.workers.output.screen import confirm
 
@@ -42,7 +41,7 @@ def delete(
     with connect() as plane:
         path = f"/workers/services/{quote(name, safe='')}"
         try:
-            plane.send("DELETE", path, Nothing, params=params)
+            plane.order("DELETE", path, params=params)
         except Refused as refusal:
             raise explained(refusal, name) from refusal
     screen.done(f"Successfully deleted {name}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from importlib.resources import files
 from pathlib import Path
 
 import click
@@ -33,9 +31,12 @@ def init(folder: Path, name: str | None, screen: Screen) -> None:
     \b
     workerctl init hello && cd hello && workerctl deploy
     """
-    from tenantry_cli.workers.config.project import check_name
+    from importlib.resources import files
 
-    named = check_name(name or _as_name(folder.resolve().name), "--name")
+    from tenantry_cli.workers.config.project import as_worker_name, check_name
+
+    like_folder = (as_worker_name(folder.resolve().name) or "worker")[:63]
+    named = check_name(name or like_folder, "--name")
     there = [path for path in _FILES if path != ".gitignore" and (folder / path).exists()]
     if there:
         raise click.ClickException(f"{folder} has {', '.join(there)} already; nothing was written")
@@ -59,7 +60,3 @@ def init(folder: Path, name: str | None, screen: Screen) -> None:
     screen.say("  workerctl dev      run it here, and again at every change")
     screen.say("  workerctl deploy   give it a URL")
     screen.result({"worker": named, "folder": str(folder), "files": written})
-
-
-def _as_name(folder: str) -> str:
-    return re.sub(r"[^a-z0-9_]+", "-", folder.lower()).strip("-")[:63] or "worker"

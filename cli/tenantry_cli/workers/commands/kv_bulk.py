@@ -7,7 +7,6 @@ from typing import IO, Any, TypeVar
 from urllib.parse import quote
 
 import click
-import msgspec
 
 from tenantry_cli.workers.options import Chosen, connect, json_option, yes_option
 from tenantry_cli.workers.output import Screen
@@ -19,35 +18,6 @@ PUT_AT_ONCE = 1000
 GET_AT_ONCE = 100
 
 T = TypeVar("T")
-
-
-class Pair(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
-    """A key and its value, as files have it."""
-
-    key: str
-    value: str
-    expiration: int | None = None
-    """Unix seconds."""
-    expiration_ttl: int | None = None
-    """Seconds."""
-    # Any: JSON of the user's
-    metadata: Any = None
-    base64: bool = False
-    """Whether `value` is base64 of the bytes."""
-
-
-class Name(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, as `kv key list` prints it."""
-
-    name: str
-
-
-class Values(msgspec.Struct, frozen=True, kw_only=True):
-    """Values by keys; null: there is none."""
-
-    values: dict[str, Any] = {}
 
 
 @click.group()
@@ -63,12 +33,14 @@ def put(
     file: IO[bytes], binding: str | None, namespace_id: str | None, chosen: Chosen, screen: Screen
 ) -> None:
     """Write all pairs of FILE: [{"key": …, "value": …, "expiration_ttl": …, "metadata": …}, …]."""
+    from tenantry_cli.workers.api.records import Pair
+
     pairs = _decode(file, list[Pair])
     with connect() as plane:
         found = chosen_id(plane, namespace_id, binding, chosen)
         path = f"{NAMESPACES}/{quote(found, safe='')}/bulk"
         for some in _in_parts(pairs, PUT_AT_ONCE):
-            plane.send("PUT", path, msgspec.Raw, json=some)
+            plane.order("PUT", path, json=some)
     screen.done(f"Wrote {len(pairs)} keys")
     screen.result({"namespace_id": found, "written": len(pairs)})
 
@@ -81,6 +53,8 @@ def get(
     file: IO[bytes], binding: str | None, namespace_id: str | None, as_json: bool, chosen: Chosen
 ) -> None:
     """Print the values of the keys of FILE as JSON: ["key", …] or what `kv key list` prints."""
+    from tenantry_cli.workers.api.records import Values
+
     names = _names(file)
     values: dict[str, Any] = {}
     with connect() as plane:
@@ -113,17 +87,21 @@ def delete(
         found = chosen_id(plane, namespace_id, binding, chosen)
         path = f"{NAMESPACES}/{quote(found, safe='')}/bulk/delete"
         for some in _in_parts(names, PUT_AT_ONCE):
-            plane.send("POST", path, msgspec.Raw, json=some)
+            plane.order("POST", path, json=some)
     screen.done(f"Deleted {len(names)} keys")
     screen.result({"namespace_id": found, "deleted": len(names)})
 
 
 def _names(file: IO[bytes]) -> list[str]:
-    names = _decode(file, list[str | Name])
+    from tenantry_cli.workers.api.records import KeyName
+
+    names = _decode(file, list[str | KeyName])
     return [each if isinstance(each, str) else each.name for each in names]
 
 
 def _decode(file: IO[bytes], type: type[T]) -> T:
+    import msgspec
+
     try:
         return msgspec.json.decode(file.read(), type=type)
     except msgspec.DecodeError as error:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import click
-import msgspec
 
 from tenantry_cli.workers.options import (
     Chosen,
@@ -75,9 +75,7 @@ def put(
         parts = {"files": {"value": ("value", content), "metadata": (None, checked)}}
     with connect() as plane:
         found = chosen_id(plane, namespace_id, binding, chosen)
-        plane.answer(
-            plane.request("PUT", _value_path(found, name), params=params, **parts), msgspec.Raw
-        )
+        plane.order("PUT", _value_path(found, name), params=params, **parts)
     screen.done(f"Wrote {len(content)} bytes to {name}")
     screen.result({"namespace_id": found, "key": name, "bytes": len(content)})
 
@@ -126,6 +124,8 @@ def list_command(
     prefix: str, binding: str | None, namespace_id: str | None, chosen: Chosen, screen: Screen
 ) -> None:
     """List all keys."""
+    from msgspec.json import encode
+
     keys: list[dict[str, Any]] = []
     params = {"limit": "1000", **({"prefix": prefix} if prefix else {})}
     with connect() as plane:
@@ -144,7 +144,7 @@ def list_command(
         (
             each["name"],
             str(each.get("expiration", "-")),
-            msgspec.json.encode(each["metadata"]).decode() if each.get("metadata") else "-",
+            encode(each["metadata"]).decode() if each.get("metadata") else "-",
         )
         for each in keys
     ]
@@ -171,7 +171,7 @@ def delete(
     with connect() as plane:
         found = chosen_id(plane, namespace_id, binding, chosen)
         confirm(f"Delete {name} of {found}?", yes=yes)
-        plane.send("DELETE", _value_path(found, name), msgspec.Raw)
+        plane.order("DELETE", _value_path(found, name))
     screen.done(f"Deleted {name}")
     screen.result({"namespace_id": found, "key": name, "deleted": True})
 
@@ -193,6 +193,8 @@ def _content(value: str | None, path: Path | None) -> bytes:
 
 
 def _json(text: str, option: str) -> bytes:
+    import msgspec
+
     try:
         return msgspec.json.encode(msgspec.json.decode(text))
     except msgspec.DecodeError as error:
@@ -203,4 +205,4 @@ def _document(value: bytes) -> dict[str, Any]:
     try:
         return {"value": value.decode(), "base64": False}
     except UnicodeDecodeError:
-        return {"value": msgspec.to_builtins(value), "base64": True}
+        return {"value": b64encode(value).decode(), "base64": True}

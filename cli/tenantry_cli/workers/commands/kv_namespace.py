@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
-import msgspec
 
 from tenantry_cli.workers.options import (
     Chosen,
@@ -35,6 +34,8 @@ def namespace() -> None:
 @json_option
 def create(title: str, binding: str | None, screen: Screen) -> None:
     """Make the namespace NAME, and show how a worker is given it."""
+    from msgspec.json import encode, format
+
     from tenantry_cli.workers.publish.namespaces import Namespace
 
     with connect() as plane:
@@ -42,7 +43,7 @@ def create(title: str, binding: str | None, screen: Screen) -> None:
     screen.done(f"Made the namespace {made.title}")
     screen.say("To give it to your worker, add to wrangler.jsonc:")
     entry = {"kv_namespaces": [{"binding": binding or _binding(title), "id": made.id}]}
-    screen.say(msgspec.json.format(msgspec.json.encode(entry)).decode())
+    screen.say(format(encode(entry)).decode())
     screen.result(made)
 
 
@@ -74,7 +75,7 @@ def rename(old_name: str | None, namespace_id: str | None, new_name: str, screen
     with connect() as plane:
         found = namespace_id or id_of(plane, str(old_name))
         path = f"{NAMESPACES}/{quote(found, safe='')}"
-        plane.send("PUT", path, msgspec.Raw, json={"title": new_name})
+        plane.order("PUT", path, json={"title": new_name})
     screen.done(f"Renamed the namespace {found} to {new_name}")
     screen.result({"id": found, "title": new_name})
 
@@ -105,7 +106,7 @@ def delete(
         else:
             found = chosen_id(plane, namespace_id, binding, chosen)
         confirm(f"Delete the namespace {found} with all its keys?", yes=yes, is_final=True)
-        plane.send("DELETE", f"{NAMESPACES}/{quote(found, safe='')}", msgspec.Raw)
+        plane.order("DELETE", f"{NAMESPACES}/{quote(found, safe='')}")
     screen.done(f"Deleted the namespace {found}")
     screen.result({"id": found, "deleted": True})
 

@@ -9,8 +9,8 @@ from typing import IO
 from urllib.parse import quote
 
 import click
-import msgspec
 
+from tenantry_cli.piped import piped_value
 from tenantry_cli.workers.options import (
     Chosen,
     connect,
@@ -22,13 +22,6 @@ from tenantry_cli.workers.options import (
 from tenantry_cli.workers.output import Screen
 
 MAX_BULK = 100
-
-
-class SecretName(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret, as listings have it: without its value."""
-
-    name: str
-    type: str = "secret_text"
 
 
 @click.group()
@@ -54,7 +47,7 @@ def put(key: str, chosen: Chosen, screen: Screen) -> None:
     value = read_value(f"Value of {key}")
     with connect() as plane, _of_worker(worker):
         document = {"name": key, "text": value, "type": "secret_text"}
-        plane.send("PUT", _path(worker, "/secrets"), msgspec.Raw, json=document)
+        plane.order("PUT", _path(worker, "/secrets"), json=document)
     screen.done(f"Uploaded secret {key} of {worker}")
     screen.result({"worker": worker, "name": key})
 
@@ -64,6 +57,8 @@ def put(key: str, chosen: Chosen, screen: Screen) -> None:
 @listing_options
 def list_command(chosen: Chosen, screen: Screen) -> None:
     """List names of a worker's secrets. Values are never shown."""
+    from tenantry_cli.workers.api.records import SecretName
+
     worker = chosen.worker()
     with connect() as plane, _of_worker(worker):
         secrets = plane.get(_path(worker, "/secrets"), list[SecretName])
@@ -87,7 +82,7 @@ def delete(key: str, yes: bool, chosen: Chosen, screen: Screen) -> None:
     confirm(f"Delete the secret {key} of {worker}?", yes=yes)
     with connect() as plane, _of_worker(worker):
         path = _path(worker, f"/secrets/{quote(key, safe='')}")
-        plane.send("DELETE", path, msgspec.Raw, params={"url_encoded": "true"})
+        plane.order("DELETE", path, params={"url_encoded": "true"})
     screen.done(f"Deleted secret {key} of {worker}")
     screen.result({"worker": worker, "name": key})
 
@@ -122,7 +117,7 @@ def bulk(file: IO[str], chosen: Chosen, screen: Screen) -> None:
     }
     with connect() as plane, _of_worker(worker):
         path = _path(worker, "/secrets-bulk")
-        plane.send("PATCH", path, msgspec.Raw, json={"secrets": document})
+        plane.order("PATCH", path, json={"secrets": document})
     kept = [name for name, text in secrets.items() if text is not None]
     deleted = [name for name, text in secrets.items() if text is None]
     for name in kept:
@@ -137,12 +132,7 @@ def read_value(question: str) -> str:
     if sys.stdin.isatty():
         value: str = click.prompt(question, hide_input=True, err=True)
         return value
-    try:
-        text = sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError:
-        # the error itself has the value in it
-        raise click.ClickException("the value is not UTF-8 text") from None
-    value = text.removesuffix("\n").removesuffix("\r")
+    value = piped_value()
     if not value:
         raise click.UsageError("standard input is empty: pipe the value, or type it in a terminal")
     return value

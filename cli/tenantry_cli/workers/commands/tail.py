@@ -1,14 +1,13 @@
-"""`workerctl tail` and `workerctl logs`: what a worker did, live and before."""
+"""`workerctl tail`: what a worker does, live."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from tenantry_cli.workers.options import Chosen, connect, worker_options
+from tenantry_cli.workers.options import Chosen, connect, is_json, worker_options
 
 T = TypeVar("T")
 
@@ -76,8 +75,7 @@ def tail(
 # Any: JSON
 def printer(wanted: str | None, *, as_json: bool) -> Callable[[dict[str, Any]], None]:
     """Return what prints records: as one line of JSON each, or for people."""
-    is_json = as_json or (wanted or ("pretty" if sys.stdout.isatty() else "json")) == "json"
-    return _print_json if is_json else _print_lines
+    return _print_json if is_json(wanted, as_json=as_json) else _print_lines
 
 
 def _print_json(record: dict[str, Any]) -> None:

@@ -63,7 +63,9 @@ def read_config(path: Path) -> ConfigFile:
     if path.name == PYPROJECT:
         table = _table(path)
         if table is None:
-            raise ConfigError(path.name, [f"it has no {TABLE}; `workerctl init` makes one"])
+            raise ConfigError(
+                path.name, [f"it has no {TABLE}: add it, or configure the worker in wrangler.jsonc"]
+            )
         return ConfigFile(path=path, values=table, project_name=_project_name(path))
     values = _decode_toml(path) if path.suffix == ".toml" else _decode_json(path)
     return ConfigFile(path=path, values=values)

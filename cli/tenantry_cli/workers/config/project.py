@@ -73,7 +73,7 @@ def load_project(
     values, notes = _in_environment(file, environment)
     spec = _spec(values, file.source)
     if file.path.name == PYPROJECT and spec.name is None and environment is None:
-        spec = msgspec.structs.replace(spec, name=_as_worker_name(file.project_name))
+        spec = msgspec.structs.replace(spec, name=as_worker_name(file.project_name))
     return _project(file, spec, environment, name, (*warnings, *notes))
 
 
@@ -149,7 +149,7 @@ def _in_environment(
             key: value for key, value in values.items() if key not in {"route", "routes"} - set(own)
         }
     if "name" not in own:
-        stem = top.get("name") or _as_worker_name(file.project_name)
+        stem = top.get("name") or as_worker_name(file.project_name)
         if isinstance(stem, str):
             values["name"] = f"{stem}-{environment}"
     missing = [
@@ -269,5 +269,6 @@ def variable(name: str, value: object) -> dict[str, Any]:
     return {"name": name, "type": "json", "json": value}
 
 
-def _as_worker_name(project_name: str) -> str | None:
-    return re.sub(r"[^a-z0-9_]+", "-", project_name.lower()).strip("-") or None
+def as_worker_name(name: str) -> str | None:
+    """Return a name of a worker for a project, or a folder; None: nothing of it can be in one."""
+    return re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-") or None

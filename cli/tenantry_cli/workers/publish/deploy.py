@@ -11,7 +11,6 @@ import httpx
 import msgspec
 
 from tenantry_cli.workers.api import ControlPlane, Refused
-from tenantry_cli.workers.api.control_plane import Nothing
 from tenantry_cli.workers.bundle import Bundle
 from tenantry_cli.workers.config import Project, Route
 from tenantry_cli.workers.output import Screen
@@ -123,17 +122,17 @@ def _set_triggers(plane: ControlPlane, project: Project, *, is_first: bool) -> t
     path = f"/workers/scripts/{project.name}"
     if project.observability is not None:
         settings = {"observability": project.observability}
-        plane.send("PATCH", f"{path}/script-settings", Nothing, json=settings)
+        plane.order("PATCH", f"{path}/script-settings", json=settings)
     # as wrangler has it: routes of its own turn the common address off, unless it is asked for
     enabled = not project.routes if project.workers_dev is None else project.workers_dev
     subdomain = {"enabled": enabled, "previews_enabled": project.preview_urls is True}
-    plane.send("POST", f"{path}/subdomain", Nothing, json=subdomain)
+    plane.order("POST", f"{path}/subdomain", json=subdomain)
     if project.routes is not None:
         routes = [{"pattern": _pattern(route)} for route in project.routes]
-        plane.send("PUT", f"{path}/routes", Nothing, json=routes)
+        plane.order("PUT", f"{path}/routes", json=routes)
     if project.crons is not None and (project.crons or not is_first):
         schedules = [{"cron": cron} for cron in project.crons]
-        plane.send("PUT", f"{path}/schedules", Nothing, json=schedules)
+        plane.order("PUT", f"{path}/schedules", json=schedules)
     addresses = [worker_url(plane, project.name)] if enabled else []
     return (*addresses, *map(_pattern, project.routes or ()))
 

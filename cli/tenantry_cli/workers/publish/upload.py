@@ -40,8 +40,6 @@ class Uploaded:
     """0: the control plane does not say."""
     startup_ms: float | None
     took_s: float
-    is_first: bool
-    """Whether the worker is new, and the version deployed already."""
 
 
 def exists(plane: ControlPlane, name: str) -> bool:
@@ -93,7 +91,6 @@ def upload_version(
         number=answer.number,
         startup_ms=answer.startup_time_ms,
         took_s=time.monotonic() - started_s,
-        is_first=is_first,
     )
 
 
