@@ -28,7 +28,6 @@ from tenantry_runtime.workers.isolate import (
     HeldUp,
     InvocationFailed,
     IsolateEnded,
-    IsolateStatistics,
     NeverBegan,
 )
 from tenantry_runtime.workers.sandbox import SpawnFailed
@@ -235,19 +234,9 @@ class FakeIsolate:
             self.held.remove(attendant)
             attendant.finished()
 
-    async def drain(self) -> None:
-        pass
-
-    def statistics(self) -> IsolateStatistics:
-        return IsolateStatistics(
-            num_invocations=0,
-            num_calls=0,
-            num_streams=0,
-            num_frames=self.num_frames,
-            num_signs=self.num_frames,
-            num_bytes=0,
-            busy_s=0.0,
-        )
+    @property
+    def num_signs(self) -> int:
+        return self.num_frames
 
 
 class FakeNursery:

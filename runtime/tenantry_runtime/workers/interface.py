@@ -90,6 +90,10 @@ class CallContext:
         return self.version.tenant
 
 
+FETCH = "FETCH"
+"""The binding of outbound requests, which every worker has."""
+
+
 class CallRefused(Exception):
     """A call that raises in the worker, with a name that tenants know."""
 

@@ -6,20 +6,13 @@ from starlette.types import Scope
 
 from tenantry_runtime.edge.dialect import SESSION_HEADER
 from tenantry_runtime.telemetry import WorkerSpan
+from tenantry_runtime.workers.headers import HOP_BY_HOP
 from tenantry_runtime.workers.interface import Invocation
 
 from .addresses import Address
 from .authority import Authority
 from .limits import MAX_HEADERS, RouteLimits
 from .pages import Refused
-
-HOP_BY_HOP = frozenset(
-    {
-        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization"),
-        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
-    }
-)
-"""Headers of one connection, not of a request or response; RFC 9110, section 7.6.1."""
 
 _OURS = frozenset(
     {

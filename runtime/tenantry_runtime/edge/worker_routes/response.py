@@ -11,12 +11,12 @@ import anyio
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Send
 
+from tenantry_runtime.workers.headers import HOP_BY_HOP
 from tenantry_runtime.workers.interface import ByteStream, HeaderList, HttpResponse, WorkerFailed
 from tenantry_runtime.workers.outcome import Outcome
 
 from .departure import Departure
 from .limits import MAX_RESPONSE_HEADER_BYTES as MAX_HEADER_BYTES
-from .request import HOP_BY_HOP
 
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tenantry_runtime.errors import InvalidInput
+from tenantry_runtime.workers.interface import FETCH
 from tenantry_runtime.workers.spec import Binding, JsonBinding, TextBinding
 
 MAX_BINDINGS = 128
@@ -55,7 +56,7 @@ def _check_name(name: str) -> None:
     if not _BINDING.fullmatch(name):
         raise InvalidInput("bindings", f"{name[:64]!r} is no name for a binding")
     # `env.__class__` is Python's, and `FETCH` is what `fetch` calls
-    if (name.startswith("__") and name.endswith("__")) or name == "FETCH":
+    if (name.startswith("__") and name.endswith("__")) or name == FETCH:
         raise InvalidInput("bindings", f"{name} is a name that Python or the runtime uses itself")
 
 

@@ -15,6 +15,7 @@ import anyio
 from tenantry_runtime.edge.internal import InternalRuns
 from tenantry_runtime.edge.services import Services
 from tenantry_runtime.workers.interface import (
+    FETCH,
     ByteStream,
     CallContext,
     CallRefused,
@@ -42,9 +43,6 @@ from .outbound.config import OutboundConfig
 from .outbound.connect import Resolve
 from .services import ServiceCalls, Versions
 from .values import SecretValues, values_of
-
-FETCH = "FETCH"
-"""The binding of outbound requests, which every worker has."""
 
 
 class HostBindings:

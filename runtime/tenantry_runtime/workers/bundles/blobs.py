@@ -66,8 +66,8 @@ class StoredBundles:
         """Of the cached files by digest, the one used longest ago first."""
         self._num_bytes = 0
         try:
-            for path in self._found():
-                self._note(path.name, path.stat().st_size)
+            for _, digest, num_bytes in self._found():
+                self._note(digest, num_bytes)
         except OSError as error:
             raise ConfigurationError(f"{directory} is unusable: {error.strerror}") from error
 
@@ -106,12 +106,14 @@ class StoredBundles:
     def _path(self, digest: str) -> Path:
         return self._directory / BLOBS / digest[:2] / digest
 
-    def _found(self) -> list[Path]:
+    def _found(self) -> list[tuple[float, str, int]]:
+        """Return when each cached file was used, its digest and its size, the one used longest ago first."""
         root = self._directory / BLOBS
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         # a name that begins with a dot is a file that was not finished
         files = (path for path in root.glob("*/*") if not path.name.startswith("."))
-        return sorted(files, key=lambda path: path.stat().st_mtime)
+        status = ((path.name, path.stat()) for path in files)
+        return sorted((each.st_mtime, digest, each.st_size) for digest, each in status)
 
     def _note(self, digest: str, num_bytes: int) -> None:
         self._num_bytes += num_bytes - self._sizes.pop(digest, 0)

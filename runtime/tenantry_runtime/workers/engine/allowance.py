@@ -56,10 +56,6 @@ class CpuAllowance:
             del self._first[ticket]
         return self._per_invocation_ns - ticket
 
-    def share_ns(self, ticket: Ticket) -> float:
-        """Return what an invocation has used up to the last look."""
-        return self._per_invocation_ns - ticket
-
     def most_ns(self) -> float:
         """Return the largest share of those that run."""
         # a dictionary keeps its order, and shares only grow

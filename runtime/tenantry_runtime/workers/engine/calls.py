@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 
 from tenantry_runtime.workers.interface import (
+    FETCH,
     Bindings,
     ByteStream,
     CallContext,
@@ -16,9 +17,6 @@ from tenantry_runtime.workers.interface import (
     HttpResponse,
     StreamResult,
 )
-
-FETCH = "FETCH"
-"""The binding of outbound requests, which every worker has."""
 
 
 class Calls:

@@ -11,7 +11,7 @@ import anyio
 
 from tenantry_runtime.workers.frames import Loaded
 from tenantry_runtime.workers.interface import HttpRequest, HttpResponse, Invocation
-from tenantry_runtime.workers.isolate import Attendant, Ending, HeldUp, IsolateStatistics
+from tenantry_runtime.workers.isolate import Attendant, Ending, HeldUp
 from tenantry_runtime.workers.spec import WorkerVersion
 
 
@@ -25,6 +25,9 @@ class RunnableIsolate(Protocol):
 
     @property
     def held_up(self) -> HeldUp | None: ...
+
+    @property
+    def num_signs(self) -> int: ...
 
     async def load(
         self,
@@ -64,10 +67,6 @@ class RunnableIsolate(Protocol):
     ) -> object: ...
 
     def stop(self, attendant: Attendant) -> None: ...
-
-    async def drain(self) -> None: ...
-
-    def statistics(self) -> IsolateStatistics: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tenantry_runtime.workers.isolate import HeldUp
+
 from .interface import Confined
 from .running import Running
 
@@ -28,7 +30,7 @@ class Silence:
         if not self._confined.process.unread_bytes():
             self._began_s = None
         else:
-            num_signs = self._confined.isolate.statistics().num_signs
+            num_signs = self._confined.isolate.num_signs
             if self._began_s is None or num_signs != self._num_signs:
                 self._began_s, self._began_ns, self._num_signs = now_s, cpu_ns, num_signs
         self.is_long = self._began_s is not None and now_s - self._began_s >= SILENT_S
@@ -45,14 +47,15 @@ class Silence:
 
     def holder(self) -> Running | None:
         """Return the invocation that keeps the isolate, if it has said so and not gone on since."""
-        held_up = self._confined.isolate.held_up
-        if held_up is None or held_up.num_signs != self._confined.isolate.statistics().num_signs:
-            return None
-        return held_up.attendant if isinstance(held_up.attendant, Running) else None
+        word = self._word()
+        return word.attendant if word is not None and isinstance(word.attendant, Running) else None
 
     def place(self) -> tuple[str, int] | None:
         """Return file and line of the worker's where it is, likewise."""
-        held_up = self._confined.isolate.held_up
-        if held_up is None or held_up.num_signs != self._confined.isolate.statistics().num_signs:
-            return None
-        return held_up.path, held_up.line
+        word = self._word()
+        return None if word is None else (word.path, word.line)
+
+    def _word(self) -> HeldUp | None:
+        isolate = self._confined.isolate
+        word = isolate.held_up
+        return None if word is None or word.num_signs != isolate.num_signs else word

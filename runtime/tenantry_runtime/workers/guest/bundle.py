@@ -68,21 +68,6 @@ class Bundle:
         sys.path_hooks.insert(0, self._finder)
         sys.meta_path.append(Distributions(self.files))
 
-    def uninstall(self) -> None:
-        """Undo `install`, for whoever goes on in this process."""
-        sys.path[:] = [path for path in sys.path if not path.startswith(ROOT)]
-        sys.path_hooks[:] = [hook for hook in sys.path_hooks if hook != self._finder]
-        sys.meta_path[:] = [
-            finder
-            for finder in sys.meta_path
-            if not (isinstance(finder, Distributions) and finder.files is self.files)
-        ]
-        for path in [path for path in sys.path_importer_cache if path.startswith(ROOT)]:
-            del sys.path_importer_cache[path]
-        for name, module in list(sys.modules.items()):
-            if str(getattr(module, "__file__", "")).startswith(ROOT):
-                del sys.modules[name]
-
     def import_main(self, main_module: str) -> ModuleType:
         """Run the main module, under its own name. Raises what it raises."""
         if main_module not in self.files:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tenantry.workers._host import Body, HostReply, HostRequest, Invocation, enter
+from tenantry.workers._host import HostReply, HostRequest, Invocation, enter
 from tenantry_runtime.workers.frames import (
     MAX_DATA_BYTES,
     Failed,
@@ -18,7 +18,7 @@ from tenantry_runtime.workers.frames import (
 )
 
 from .failures import message_of, name_of, trace_of
-from .streams import Incoming, StreamRefused
+from .streams import Incoming, StreamRefused, close
 from .wire import faulty_header
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Run:
                 outgoing.forget()
                 raise
         except BaseException:
-            await _discard(body)
+            await close(body)
             raise
         outgoing.on_refused = lambda: self.cancel(with_background=False)
         await outgoing.pump(body)
@@ -201,9 +201,3 @@ def _check(reply: HostReply) -> None:
         raise ValueError(f"a response has at most {MAX_HEADERS} headers, not {len(reply.headers)}")
     if faulty := faulty_header(reply.headers):
         raise ValueError(f"HTTP has no way to write the header {faulty[0]!r}: {faulty[1]!r}")
-
-
-async def _discard(body: Body) -> None:
-    aclose = getattr(body, "aclose", None)
-    if aclose is not None:
-        await aclose()

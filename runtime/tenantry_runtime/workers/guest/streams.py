@@ -170,7 +170,7 @@ class Outgoing:
         finally:
             try:
                 if not isinstance(body, bytes) and body is not None:
-                    await _close(body)
+                    await close(body)
             finally:
                 self._say(last_word)
 
@@ -230,7 +230,8 @@ class Outgoing:
             self._waiter.set_result(None)
 
 
-async def _close(body: object) -> None:
+async def close(body: object) -> None:
+    """Close a body, if it is one that can be."""
     aclose = getattr(body, "aclose", None)
     if aclose is not None:
         await aclose()

@@ -142,9 +142,9 @@ class Calls:
         if stream is not None and len(self._sources) >= self._limits.max_streams:
             self._sources.dispose(stream)
             problem = f"{self._limits.max_streams} streams are open; read or close some"
-            answer = _Refused("Error", problem)
+            answer = CallRefused("Error", problem)
         match answer:
-            case _Refused():
+            case CallRefused():
                 frame: object = Refusal(number, answer.name, answer.message, answer.code)
             case HttpResponse():
                 frame = self._fetched(number, answer, opened)
@@ -209,27 +209,18 @@ class _Answering:
         await close(self._request_body)
 
 
-class _Refused:
-    __slots__ = ("code", "message", "name")
-
-    def __init__(self, name: str, message: str, code: int | None = None) -> None:
-        self.name = name
-        self.message = message
-        self.code = code
-
-
 async def _ask(call: Call, body: ByteStream | None, attendant: Attendant) -> object:
     args: Sequence[Any] = call.args
     try:
         return await attendant.call(call.binding, call.method, args, body)
     except CallRefused as refused:
-        return _Refused(refused.name, refused.message, refused.code)
+        return refused
     except StreamBroken as broken:
-        return _Refused("Error", f"the body broke off: {broken}")
+        return CallRefused("Error", f"the body broke off: {broken}")
     except Exception:
         # a task of its own: what it raises would end the isolate, and whoever waits for it
         _logger.exception("a call of %s.%s failed", call.binding[:64], call.method[:64])
-        return _Refused(INTERNAL_ERROR, INTERNAL_PROBLEM)
+        return CallRefused(INTERNAL_ERROR, INTERNAL_PROBLEM)
 
 
 def _with_request_body(response: HttpResponse, request_body: ByteStream) -> HttpResponse:

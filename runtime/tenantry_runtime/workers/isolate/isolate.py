@@ -192,6 +192,11 @@ class Isolate:
         self._channel.send(Drain())
         await self.ended.wait()
 
+    @property
+    def num_signs(self) -> int:
+        """Frames so far that only an isolate which reads sends."""
+        return self.inbox.num_signs
+
     def statistics(self) -> IsolateStatistics:
         """Return what the isolate has and had of the runtime."""
         return IsolateStatistics(

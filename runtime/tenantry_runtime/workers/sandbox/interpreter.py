@@ -18,6 +18,7 @@ from .errors import InterpreterUnusable
 
 MIN_VERSION = (3, 11)
 
+_START = Path(__file__).with_name("start.py")
 _QUESTIONS = Path(__file__).with_name("ask_interpreter.py")
 # importing all of a standard library's extension modules takes about 0.1 s
 _TIMEOUT_S = 60.0
@@ -34,6 +35,10 @@ class Interpreter:
     libraries: tuple[str, ...]
     """Shared objects that the standard library's modules, and usual wheels, load."""
     msgspec_folder: str
+
+    def start(self, *arguments: str) -> list[str]:
+        """Return the command that runs `start.py`, of which nothing but the arguments decides anything."""
+        return [self.executable, "-I", "-S", "-B", "-X", "utf8", str(_START), *arguments]
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -57,9 +62,14 @@ async def find_interpreter(executable: str = sys.executable) -> Interpreter:
     except TimeoutError as error:
         raise InterpreterUnusable(executable, "it does not answer") from error
     if done.returncode:
-        last_line = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise InterpreterUnusable(executable, f"it ends with {done.returncode}: {last_line}")
+        problem = f"it ends with {done.returncode}: {last_line(done.stderr)}"
+        raise InterpreterUnusable(executable, problem)
     return _judge(executable, msgspec.json.decode(done.stdout, type=_Answer))
+
+
+def last_line(stderr: bytes) -> str:
+    """Return what a process said last: of a traceback, the exception."""
+    return stderr.decode(errors="replace").strip().rpartition("\n")[2]
 
 
 def _judge(executable: str, answer: _Answer) -> Interpreter:

@@ -20,6 +20,7 @@ import struct
 
 from . import linux
 
+EXECUTE = 1 << 0
 WRITE_FILE = 1 << 1
 READ_FILE = 1 << 2
 READ_DIRECTORY = 1 << 3
@@ -31,19 +32,41 @@ PRIVATE_ACCESS = (
     | (1 << 13 | 1 << 14)
 )
 
+BIND_TCP = 1 << 0
+CONNECT_TCP = 1 << 1
+
 _NUM_FILE_RIGHTS = (0, 13, 14, 15, 15, 16)
-_TCP_RIGHTS = 0b11
 _SCOPES = 0b11
 _TCP_VERSION = 4
 _SCOPE_VERSION = 6
+
+
+def new_ruleset(tcp_rights: int) -> tuple[int, int]:
+    """Return the descriptor of rules that allow nothing yet, and the file rights that the kernel knows.
+
+    `tcp_rights` are those to refuse, where it knows them.
+    """
+    version = linux.landlock_version()
+    known = (1 << _NUM_FILE_RIGHTS[min(version, len(_NUM_FILE_RIGHTS) - 1)]) - 1
+    attributes = struct.pack("=Q", known)
+    if version >= _TCP_VERSION:
+        attributes += struct.pack("=Q", tcp_rights)
+    if version >= _SCOPE_VERSION:
+        attributes += struct.pack("=Q", _SCOPES)
+    return linux.landlock_create(attributes), known
+
+
+def allow(ruleset: int, access: int, path: str) -> None:
+    """Allow access to a path and what is below it."""
+    opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    linux.landlock_allow(ruleset, access, opened)
+    os.close(opened)
 
 
 class Rules:
     """Paths that are opened once, to make rulesets of."""
 
     def __init__(self, readable: list[str]) -> None:
-        self._version = linux.landlock_version()
-        self._num_rights = _NUM_FILE_RIGHTS[min(self._version, len(_NUM_FILE_RIGHTS) - 1)]
         self._opened: list[tuple[int, int]] = []
         for path in readable:
             self._open(path, READ_FILE | READ_DIRECTORY)
@@ -51,19 +74,11 @@ class Rules:
 
     def ruleset(self, private: str | None) -> int:
         """Return a new ruleset's descriptor; below `private` files are made, written and removed."""
-        known = (1 << self._num_rights) - 1
-        attributes = struct.pack("=Q", known)
-        if self._version >= _TCP_VERSION:
-            attributes += struct.pack("=Q", _TCP_RIGHTS)
-        if self._version >= _SCOPE_VERSION:
-            attributes += struct.pack("=Q", _SCOPES)
-        made = linux.landlock_create(attributes)
+        made, known = new_ruleset(BIND_TCP | CONNECT_TCP)
         for access, beneath in self._opened:
             linux.landlock_allow(made, access, beneath)
         if private is not None:
-            opened = os.open(private, os.O_PATH | os.O_CLOEXEC)
-            linux.landlock_allow(made, PRIVATE_ACCESS & known, opened)
-            os.close(opened)
+            allow(made, PRIVATE_ACCESS & known, private)
         return made
 
     def _open(self, path: str, access: int) -> None:

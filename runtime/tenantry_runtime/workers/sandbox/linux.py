@@ -128,13 +128,6 @@ def drop_capabilities() -> None:
     _check(_libc.syscall(call, header, bytes(24)), "capset")
 
 
-def has_capability(number: int) -> bool:
-    """Return whether the effective set has a capability."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        effective = next(line for line in status if line.startswith("CapEff:"))
-    return bool(int(effective.split()[1], 16) >> number & 1)
-
-
 def install_filter(program: bytes) -> None:
     """Filter system calls from now on; needs `PR_SET_NO_NEW_PRIVS`."""
     loaded = _Program(len(program) // _INSTRUCTION_BYTES, program)

@@ -8,16 +8,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import anyio
 import msgspec
 
 from .errors import InterpreterUnusable
-from .interpreter import Interpreter
+from .interpreter import Interpreter, last_line
 from .level import MIN_LANDLOCK_ALONE, Layers, Level
 
-_START = Path(__file__).with_name("start.py")
 _TIMEOUT_S = 30.0
 _LAYERS = (
     "namespaces",
@@ -49,17 +47,19 @@ async def probe(interpreter: Interpreter) -> list[LayerReport]:
     if sys.platform != "linux":
         return [LayerReport(name=name, works=False, detail="Linux only") for name in _LAYERS]
     with tempfile.TemporaryDirectory(prefix="tenantry-probe-") as root:
-        command = [interpreter.executable, "-I", "-S", "-B", "-X", "utf8", str(_START)]
         try:
             with anyio.fail_after(_TIMEOUT_S):
                 done = await anyio.run_process(
-                    [*command, "probing", root], env={}, check=False, stdin=subprocess.DEVNULL
+                    interpreter.start("probing", root),
+                    env={},
+                    check=False,
+                    stdin=subprocess.DEVNULL,
                 )
         except TimeoutError as error:
             raise InterpreterUnusable(interpreter.executable, "the probe hangs") from error
     if done.returncode:
-        last_line = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise InterpreterUnusable(interpreter.executable, f"the probe failed: {last_line}")
+        problem = f"the probe failed: {last_line(done.stderr)}"
+        raise InterpreterUnusable(interpreter.executable, problem)
     answers = msgspec.json.decode(done.stdout, type=list[tuple[str, str, str | None]])
     return [
         LayerReport(name=name, works=problem is None, detail=detail if problem is None else problem)

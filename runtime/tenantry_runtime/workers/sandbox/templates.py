@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 import anyio.abc
@@ -25,7 +24,6 @@ from .spawned import ExitStatus, Life, Spawned
 from .spec import IsolateRlimits, TemplateSpec, UidRange
 from .wire import GO, MAX_MESSAGE_BYTES, READY, SpawnOrder, TemplateOrder
 
-_START = Path(__file__).with_name("start.py")
 # importing a few hundred modules, on a machine that is busy
 _START_TIMEOUT_S = 30.0
 _CONFINE_TIMEOUT_S = 10.0
@@ -254,9 +252,8 @@ async def _groups(
 
 
 async def _start(spec: TemplateSpec, control: int) -> anyio.abc.Process:
-    command = [spec.interpreter.executable, "-I", "-S", "-B", "-X", "utf8", str(_START)]
     return await anyio.open_process(
-        [*command, "template", str(control)],
+        spec.interpreter.start("template", str(control)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

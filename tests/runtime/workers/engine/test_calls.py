@@ -8,8 +8,9 @@ import anyio
 import pytest
 
 from support.worker_isolates import FakeBindings, a_version, an_invocation
-from tenantry_runtime.workers.engine.calls import FETCH, Calls
+from tenantry_runtime.workers.engine.calls import Calls
 from tenantry_runtime.workers.interface import (
+    FETCH,
     ByteStream,
     CallContext,
     CallRefused,

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from tenantry_runtime.workers.bindings.arguments import Arguments, shown, text_of, wrong_type
+from tenantry_runtime.workers.headers import HOP_BY_HOP
 from tenantry_runtime.workers.interface import ByteStream, CallRefused
 
 MAX_URL_CHARS = 16 << 10
@@ -20,20 +21,6 @@ MAX_HEADERS = 200
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:]*:[0-9a-f:.]*")
-
-_HOP_BY_HOP = frozenset(
-    (
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    )
-)
 
 _OURS = frozenset(("host", "content-length", "expect", "accept-encoding"))
 """That the host writes by itself, if at all."""
@@ -181,7 +168,7 @@ def check_all_headers(given: Any) -> list[tuple[str, str]]:
 
 def without_hops(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Leave out what is between two neighbors only."""
-    return [each for each in headers if each[0] not in _HOP_BY_HOP]
+    return [each for each in headers if each[0] not in HOP_BY_HOP]
 
 
 def _pair(pair: Any) -> tuple[str, str]:
