@@ -226,6 +226,7 @@ class EngineLoop:
         logs = [lane.scheduler.incidents for lane in self._lanes]
         now_s = self._clock_s()
         services = (lane.exchange.report(now_s) for lane in self._lanes)
+        tenants = self._owners.tenants
         # a model's decode member comes last, and is the one that free pages are counted of
         return NodeStatistics(
             loop_turn_ns=round(self._last_turn_s * 1e9),
@@ -247,7 +248,7 @@ class EngineLoop:
             loads=tuple(load for lane in self._lanes for load in lane.loads()),
             audit_findings=tuple(chain.from_iterable(self._findings.values())),
             services=tuple(report for report in services if report is not None),
-            pools=tuple(lane.meter.report(lane, self._owners.tenants) for lane in self._lanes),
+            pools=tuple(lane.meter.report(lane, tenants) for lane in self._lanes),
         )
 
     def describe(self) -> tuple[MemberDescription, ...]:

@@ -65,9 +65,11 @@ class LaneMeter:
         """Return all of it; `tenants` are the names behind owner slots."""
         pages, prefixes = lane.pool.statistics(), lane.prefixes.statistics()
         scheduler = lane.scheduler.statistics()
+        # the operator's public pages are no tenant's
         held = {
-            tenants.get(slot, ""): each.num_private + each.num_shared + each.num_quiescing
+            tenants[slot]: each.num_private + each.num_shared + each.num_quiescing
             for slot, each in pages.owners.items()
+            if slot in tenants
         }
         most = sorted(held.items(), key=lambda item: (-item[1], item[0]))[:MAX_TENANTS]
         public = pages.owners.get(PUBLIC)

@@ -205,4 +205,5 @@ class Outgoing:
             found=found_of(fault),
             now_s=now_s,
         )
+        sender.lane.meter.not_delivered()
         sender.lane.scheduler.distrust(sender.sequence, incident, is_kept=True)

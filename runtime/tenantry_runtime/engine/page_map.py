@@ -35,7 +35,7 @@ def page_map_of(lane: Lane, tenants: Mapping[OwnerSlot, str]) -> PageMap:
     slots = np.asarray(tags, np.int64).view(np.uint64) >> np.uint64(_OWNER_SHIFT)
     codes = np.full(1 << OWNER_BITS, BEYOND, np.uint8)
     codes[NOBODY_SLOT], codes[PUBLIC_SLOT] = NOBODY, PUBLIC
-    named = [slot for slot in sorted(tenants) if (slots == slot).any()][:MAX_TENANTS]
+    named = [slot for slot in np.unique(slots).tolist() if slot in tenants][:MAX_TENANTS]
     for number, slot in enumerate(named):
         codes[slot] = FIRST_TENANT + number
     return PageMap(

@@ -66,6 +66,8 @@ class NodeService:
         self._maps: PageMaps | None = None
         self._asked_pages_s = -MIN_INTERVAL_S
         self._maps_came = anyio.Event()
+        """Not set while the step loop has been asked and has not answered."""
+        self._maps_came.set()
 
     # grpc has no types: handlers and contexts are Any from here on
     def handler(self) -> Any:
@@ -122,9 +124,12 @@ class NodeService:
 
     async def pages(self, _request: bytes, context: Any) -> bytes:
         now_s = anyio.current_time()
-        if now_s - self._asked_pages_s >= MIN_INTERVAL_S:
+        is_asked = not self._maps_came.is_set()
+        # a turn may take longer than the interval: whoever waits for its answer gets it
+        if now_s - self._asked_pages_s >= (PAGES_TIMEOUT_S if is_asked else MIN_INTERVAL_S):
             self._asked_pages_s = now_s
-            self._maps_came = anyio.Event()
+            if not is_asked:
+                self._maps_came = anyio.Event()
             self._link.post(AskPages())
         with anyio.move_on_after(PAGES_TIMEOUT_S):
             await self._maps_came.wait()

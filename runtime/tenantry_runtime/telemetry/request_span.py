@@ -282,8 +282,7 @@ class RequestSpan:
             )
         )
         for journey in self._journeys:
-            for _ in range(journey.num_retries):
-                self._meter.retried(model)
+            self._meter.retried(model, journey.num_retries)
         if error is not None and not self._usage.completion_tokens:
             self._meter.refused(model, error)
 

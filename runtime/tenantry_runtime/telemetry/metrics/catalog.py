@@ -162,7 +162,7 @@ _ALL = (
         "tenantry.pages.held",
         "gauge",
         "{page}",
-        "Pages of a tenant, in all states",
+        "Pages of a tenant: private, shared or quiescing",
         (*_POOL, "tenant"),
     ),
     Metric(

@@ -87,5 +87,6 @@ class RequestMeter:
         """Count a request that nothing of ran; `reason` is the error's class."""
         self._refusals.add(1, {"model": model, "reason": reason})
 
-    def retried(self, model: str) -> None:
-        self._retries.add(1, {"model": model})
+    def retried(self, model: str, num_retries: int) -> None:
+        if num_retries:
+            self._retries.add(num_retries, {"model": model})
