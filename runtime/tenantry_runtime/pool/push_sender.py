@@ -196,8 +196,7 @@ class PushSender:
                         return "the receiver admitted the sequence before its end"
                     return problem
         # a call that failed ends like one that is done
-        code = await call.code()
-        return f"the receiver ended the stream: {code.name}: {await call.details()}"
+        return _ended(await call.code(), await call.details())
 
     async def _write(self, stream: _Outgoing, call: Any) -> None:
         # of a call that is over the reader knows more: why
@@ -271,6 +270,14 @@ async def _outcome(side: Callable[[], Awaitable[str | None]]) -> str | None:
     try:
         return await side()
     except grpc.aio.AioRpcError as error:
-        return f"{error.code().name}: {error.details()}"
+        return _ended(error.code(), error.details())
     except MalformedFrame as error:
         return f"the receiver speaks another language: {error}"
+
+
+def _ended(code: grpc.StatusCode, details: str | None) -> str:
+    """Say how a call ended.
+
+    Where a write met the end before its status was there, grpc reports INTERNAL instead of that.
+    """
+    return f"the receiver ended the stream, or is not there: {code.name}: {details}"
