@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from support.examples import examples
 from support.latent_pages import DEVICE, noise, random_pages
 from tenantry_kernels.gpu.indexer import index_scores, top_positions
 
@@ -46,7 +47,7 @@ def best(score: list[float], num_seen: int, num_choices: int) -> list[int]:
     return chosen + [-1] * (num_choices - len(chosen))
 
 
-@settings(max_examples=25)
+@examples(0.5)
 @given(
     seed=st.integers(0, 1 << 30),
     num_seen=st.integers(0, 9000),

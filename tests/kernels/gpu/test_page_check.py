@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from support.examples import examples
 from support.latent_pages import DEVICE
 from tenantry_kernels import page_check as reference
 from tenantry_kernels.gpu import page_check as kernel
@@ -165,7 +166,7 @@ def test_failed_sequences_are_kept_off_every_page(check: Any) -> None:
     assert slot.tolist() == [133, reference.NO_SLOT, reference.NO_SLOT, 136]
 
 
-@settings(max_examples=20)
+@examples(0.4)
 @given(
     seed=st.integers(0, 1 << 30),
     num_sequences=st.integers(1, 5),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from support.chat_stream import read_stream
+from support.examples import examples
 from support.requests import a_target
 from support.text import joined
 from support.transcripts import TOOLS, Parts, Transcript, answers, spelled_out, transcripts
@@ -67,7 +68,7 @@ def usage_without_the_rest(usage: Any) -> Any:
     return usage["prompt_tokens"], usage["prompt_tokens_details"]
 
 
-@settings(max_examples=150)
+@examples(3)
 @given(said=transcripts(), dialect=st.sampled_from(DIALECTS))
 def test_a_stream_adds_up_to_the_whole_answer_whatever_the_steps(
     said: Transcript, dialect: Dialect
@@ -97,7 +98,7 @@ def test_a_stream_adds_up_to_the_whole_answer_whatever_the_steps(
         assert streamed.usage == whole["usage"]
 
 
-@settings(max_examples=150)
+@examples(3)
 @given(answers())
 def test_which_tokens_spell_a_text_changes_nothing(answer: Parts) -> None:
     model = answer.model
@@ -110,7 +111,7 @@ def test_which_tokens_spell_a_text_changes_nothing(answer: Parts) -> None:
     assert read[0] == read[1]
 
 
-@settings(max_examples=150)
+@examples(3)
 @given(transcripts())
 def test_calls_are_claimed_only_by_an_answer_that_has_a_whole_one(said: Transcript) -> None:
     events = events_of(said, whole=False)

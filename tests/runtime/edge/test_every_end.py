@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
-from hypothesis import Phase, given, settings, strategies as st
+from hypothesis import Phase, given, strategies as st
 
 from support.chat_stream import DONE, read_stream, records
 from support.edges import RUN, AsgiCall, Edge, State, an_edge
+from support.examples import examples
 from support.flows import check_nothing_is_held
 from support.openai_calls import ROOT
 from support.plain_text import ARGUMENTS, CALL, CALL_END, END, KIMI, THINK_END
@@ -170,7 +171,7 @@ def check_nothing_is_left(edge: Edge, node: FakeTokenSource) -> None:
 
 
 # not made smaller: a course that never ends is known only when patience does
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@examples(1.2, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(course=courses)
 def test_every_answer_ends_once_and_leaves_nothing(state: State, course: Course) -> None:
     anyio.run(play, state, course)

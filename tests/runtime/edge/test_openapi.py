@@ -13,7 +13,7 @@ import pytest
 import requests
 import schemathesis
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
@@ -25,6 +25,7 @@ from schemathesis.specs.openapi.checks import (
 from starlette.routing import Route
 
 from support.edges import ACCOUNT, Edge, State, an_edge, make_state
+from support.examples import examples
 from support.openai_calls import BASES, call
 from support.plain_text import ARGUMENTS, CALL, CALL_END, END, GLM, KIMI
 from support.token_source import FakeTokenSource
@@ -99,7 +100,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     ],
     ids=lambda value: getattr(value, "label", value),
 )
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@examples(0.2, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_answer_is_as_the_document_says(
     server: Server, operation: Any, mode: GenerationMode, data: st.DataObject

@@ -7,8 +7,9 @@ from functools import partial
 
 import anyio
 import anyio.lowlevel
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from support.examples import examples
 from support.flows import PROMPT, Flow, check_nothing_is_held
 from support.part_nodes import Opened, PartNode
 from support.plain_text import KIMI
@@ -126,7 +127,7 @@ async def play(data: st.DataObject) -> None:
         assert flow.error is None
 
 
-@settings(max_examples=150, deadline=None)
+@examples(3)
 @given(st.data())
 def test_whatever_nodes_do_the_client_gets_the_answer_or_an_error(data: st.DataObject) -> None:
     anyio.run(play, data)

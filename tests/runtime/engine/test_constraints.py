@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from support.constrained import (
     read_answer,
 )
 from support.engine import MODEL, Transcript, a_submit, assert_nothing_is_held, run_to_end
+from support.examples import examples
 from support.pools import Cluster
 from tenantry_runtime.core import FinishReason, JsonFormat, Tool, ToolChoice
 from tenantry_runtime.engine.arrivals import MAX_OF_TENANT
@@ -84,7 +85,7 @@ def content_of(family: str, transcript: Transcript, name: str) -> str:
     return read_answer(family, transcript.tokens[name]).content
 
 
-@settings(max_examples=20)
+@examples(0.4)
 @given(schema=_SCHEMAS, seed=st.integers(0, 1 << 40), family=st.sampled_from(FAMILIES))
 def test_json_from_noise_fits_its_schema(schema: dict[str, Any], seed: int, family: str) -> None:
     wanted = Wanted(initial=OutputState.CONTENT, format=JsonFormat(schema=schema))
@@ -94,7 +95,7 @@ def test_json_from_noise_fits_its_schema(schema: dict[str, Any], seed: int, fami
     assert is_valid(json.loads(content), schema), content
 
 
-@settings(max_examples=20)
+@examples(0.4)
 @given(
     parameters=_PARAMETERS,
     seed=st.integers(0, 1 << 40),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from itertools import count as count_up
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from support.engine import Transcript, a_submit, an_engine, run_to_end
+from support.examples import examples
 from tenantry_runtime.core import Share
 from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.pool.messages import Failed
@@ -80,7 +81,7 @@ def test_parts_go_by_weight() -> None:
     assert queue.counts == Counter(small=2, large=4)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(1.2)
 @given(st.lists(st.sampled_from("abcdefgh"), max_size=40))
 def test_whoever_is_refused_had_its_part(tenants: list[str]) -> None:
     queue = Queue()

@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
+from support.examples import examples
 from tenantry_runtime.core import Phase, Share
 from tenantry_runtime.engine.exchange import (
     FORGOTTEN_AFTER_S,
@@ -104,7 +105,7 @@ _EVENTS = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@examples(10)
 @given(_EVENTS)
 def test_late_doubled_and_lost_reports_change_nothing_in_the_end(
     events: list[tuple[str, int] | tuple[str, int, str, int]],

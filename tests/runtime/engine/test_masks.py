@@ -7,8 +7,9 @@ from unittest import mock
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from support.examples import examples
 from support.gpu_path import gpu_path
 from support.latent_pages import DEVICE
 from support.pretended_gpu import Launches, pretended_gpu, watched
@@ -106,7 +107,7 @@ def test_rows_without_a_grammar_cost_nothing() -> None:
     assert MaskFinder(40).find([None, a_guide({3}, 40), None]).words.shape == (1, 1)  # type: ignore[union-attr]
 
 
-@settings(max_examples=30)
+@examples(0.6)
 @given(
     samplings=st.lists(A_SAMPLING, min_size=1, max_size=5),
     allowed=st.lists(st.sets(st.integers(2, 69), min_size=1, max_size=5), min_size=5, max_size=5),

@@ -15,10 +15,11 @@ from typing import Any
 import anyio
 import httpx
 import msgspec
-from hypothesis import HealthCheck, example, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, strategies as st
 from starlette.requests import Request
 
 from support.control_plane import HELLO, SCRIPT, a_control_plane
+from support.examples import examples
 from tenantry_runtime.edge.control import ControlLimits
 from tenantry_runtime.edge.control.form import Part, read_form
 from tenantry_runtime.edge.control.metadata import read_bindings, read_limits, read_metadata
@@ -29,11 +30,6 @@ from tenantry_runtime.errors import BodyTooLarge, InvalidInput, ScriptRefused
 from tenantry_runtime.tenancy import open_store
 
 PYTHON = "text/x-python"
-
-IS_FULL = settings.default is not None and settings.default.max_examples >= 2000
-CASES = 100_000 if IS_FULL else 300
-WHOLE_CASES = 2_000 if IS_FULL else 40
-"""Through the application and the store, which take a hundred times as long."""
 
 MAX_BYTES, MAX_PARTS = 4_096, 8
 
@@ -211,7 +207,7 @@ def test_any_upload_is_read_or_refused() -> None:
     # one event loop for all: to make one takes longer than a case
     with asyncio.Runner() as runner:
 
-        @settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
+        @examples(50, suppress_health_check=list(HealthCheck))
         @given(content=FORMS, size=st.integers(1, 200))
         @example(content=b"\n\0--x--\r\n", size=1)
         def check(content: bytes, size: int) -> None:
@@ -257,12 +253,8 @@ def test_any_upload_is_answered_and_leaves_nothing_open(empty_state: Path, tmp_p
 
     cases: list[bytes] = []
 
-    @settings(
-        max_examples=WHOLE_CASES,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    # through the application and the store, which take a hundred times as long
+    @examples(1, database=None, suppress_health_check=list(HealthCheck))
     @given(content=FORMS)
     def collect(content: bytes) -> None:
         cases.append(content)

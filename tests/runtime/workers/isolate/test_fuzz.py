@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from support.examples import examples
 from support.guests import Heard, Pieces, a_request
 from support.hostile_isolates import Calling, Fetching, Peer, framed
 from tenantry_runtime.workers.frames import (
@@ -39,7 +40,7 @@ from tenantry_runtime.workers.guest.wire import HEADER
 from tenantry_runtime.workers.interface import CallRefused, HttpResponse, StreamResult
 from tenantry_runtime.workers.isolate import IsolateLimits, NeverBegan, open_isolate
 
-CASES = settings(max_examples=13 * settings.default.max_examples)  # type: ignore[union-attr]
+CASES = examples(13)
 
 # few of each, so that they meet
 ids = st.integers(0, 6) | st.sampled_from([(1 << 53) - 1])
