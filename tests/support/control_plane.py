@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -110,6 +110,11 @@ class ControlPlane:
     def resolve_with(self, dependencies: Dependencies) -> None:
         """Have what workers depend on resolved."""
         self.services = replace(self.services, dependencies=dependencies)
+        self.app = Starlette(routes=control_routes(self.services))
+
+    def hear_changes(self, changed: Callable[[TenantId], None]) -> None:
+        """Tell whose workers were changed."""
+        self.services = replace(self.services, changed=changed)
         self.app = Starlette(routes=control_routes(self.services))
 
     @property

@@ -25,6 +25,7 @@ OUTCOMES = {
     "overloaded": "No Isolate Was Free",
     "protocolViolation": "Protocol Violation",
     "responseStreamTooLarge": "Response Too Large",
+    "internalError": "Fault Of The Runtime",
 }
 _COLORS = {"error": "red", "warn": "yellow", "warning": "yellow", "debug": "blue"}
 

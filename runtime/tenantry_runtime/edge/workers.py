@@ -168,6 +168,7 @@ async def open_workers(
                 tails=EdgeTails(logs.tails, tails_port, config.tails_url),
                 logs=logs.kept,
                 interpreter=running.interpreter,
+                changed=running.directory.forget,
             ),
             parts=Parts(
                 engine=running.runs,

@@ -29,3 +29,5 @@ class Outcome(StrEnum):
     UNRESPONSIVE = "unresponsive"
     """Another invocation held its isolate up, and was ended with it."""
     RESPONSE_TOO_LARGE = "responseStreamTooLarge"
+    INTERNAL = "internalError"
+    """The runtime's own fault: it could not read the worker, or make an isolate."""

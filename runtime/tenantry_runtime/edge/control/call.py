@@ -97,7 +97,11 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def endpoint(
-    services: ControlServices, handler: Handler, scopes: Sequence[Scope] = (Scope.DEPLOY,)
+    services: ControlServices,
+    handler: Handler,
+    scopes: Sequence[Scope] = (Scope.DEPLOY,),
+    *,
+    changes_workers: bool = False,
 ) -> Endpoint:
     """Make a route's endpoint of a handler, for tokens that have one of the scopes."""
 
@@ -106,7 +110,12 @@ def endpoint(
             _check_path(request)
             principal = await _authenticate(services, request, scopes)
             call = Call(request=request, services=services, principal=principal)
-            return await handler(call)
+            try:
+                return await handler(call)
+            finally:
+                # however it ended: it may have been committed
+                if changes_workers:
+                    services.changed(call.account)
         except ClientDisconnect:
             return Response(status_code=CLIENT_GONE)
         except TenantryError as error:

@@ -121,8 +121,9 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 def control_routes(services: ControlServices) -> list[Route]:
     """Return the routes of the control plane."""
     routes = _routes(services, ABOUT_TOKEN, (Scope.RUN, Scope.DEPLOY))
-    for handlers in (SCRIPTS, VERSIONS, TRIGGERS, KV):
-        routes += _routes(services, handlers, (Scope.DEPLOY,))
+    for handlers in (SCRIPTS, VERSIONS, TRIGGERS):
+        routes += _routes(services, handlers, (Scope.DEPLOY,), change_workers=True)
+    routes += _routes(services, KV, (Scope.DEPLOY,))
     refuse = endpoint(services, products.refuse)
     return [
         *routes,
@@ -134,9 +135,19 @@ def control_routes(services: ControlServices) -> list[Route]:
     ]
 
 
-def _routes(services: ControlServices, handlers: Handlers, scopes: Sequence[Scope]) -> list[Route]:
+def _routes(
+    services: ControlServices,
+    handlers: Handlers,
+    scopes: Sequence[Scope],
+    *,
+    change_workers: bool = False,
+) -> list[Route]:
     return [
-        Route(path, endpoint(services, handler, scopes), methods=[method])
+        Route(
+            path,
+            endpoint(services, handler, scopes, changes_workers=change_workers and method != "GET"),
+            methods=[method],
+        )
         for path, by_method in handlers.items()
         for method, handler in by_method.items()
     ]

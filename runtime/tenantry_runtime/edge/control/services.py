@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -136,5 +136,7 @@ class ControlServices:
     """None: what a worker depends on comes vendored."""
     interpreter: Interpreter = field(default_factory=Interpreter)
     limits: ControlLimits = field(default_factory=ControlLimits)
+    changed: Callable[[TenantId], None] = lambda account: None
+    """Hears whose workers somebody has changed here."""
     uploads: UploadSlots = field(default_factory=UploadSlots)
     """Each that is held may take `ControlLimits.upload_bytes`."""

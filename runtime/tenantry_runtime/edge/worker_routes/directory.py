@@ -1,6 +1,6 @@
 """Which version of which worker serves, remembered for at most a second.
 
-A deploy is live at every edge within `MAX_AGE_S`. What is asked for again is read anew in the background
+A deploy is live at once at the edge that took it, and at every other within `MAX_AGE_S`. What is asked for again is read anew in the background
 before that, so that requests for a busy worker never wait for the store.
 """
 
@@ -124,6 +124,12 @@ class Directory:
             return await self._source.by_route(host, path)
         return await self._routes.get((host, path))
 
+    def forget(self, account: TenantId) -> None:
+        """Ask the store again for what an account has, which has just changed it."""
+        self._deployed.forget(lambda key, _: key[0] == account)
+        # also where there was no route: one may have come
+        self._routes.forget(lambda _, found: found is None or found[0] == account)
+
     async def _read(self, key: tuple[str, str]) -> Deployed | AccountSuspended | None:
         account, worker = key
         before = _version_ids(self._deployed.last(key))
@@ -184,6 +190,12 @@ class _Memory(Generic[K, V]):
         """Return what was last read, however old it is; None where nothing was."""
         entry = self._entries.get(key)
         return None if entry is None or entry.known is None else entry.known[0]
+
+    def forget(self, concerns: Callable[[K, V], bool]) -> None:
+        """Take as too old what it concerns, and what is being read: that may be from before."""
+        for key, entry in tuple(self._entries.items()):
+            if entry.known is None or concerns(key, entry.known[0]):
+                self._entries[key] = _Entry(known=entry.known)
 
     async def _awaited(self, key: K) -> V:
         entry = self._entries.get(key)

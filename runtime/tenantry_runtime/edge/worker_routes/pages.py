@@ -7,6 +7,7 @@
 | `protocolViolation`, `responseStreamTooLarge` | 500 | 1101 |
 | `exceededCpu`, `exceededMemory`, `exceededWallTime` | 503 | 1102 |
 | `overloaded`, or the edge has no place, or ends | 503 | 1105 |
+| `internalError` | 503 | 1105 |
 | the store does not answer | 503 | 1105 |
 | the URL, the headers or the body are too large | 414, 431, 413 | 1042 |
 | the request is for no one host, or asks for a proxy | 400, 405 | 1042 |
@@ -45,6 +46,7 @@ _STATUS: Mapping[Outcome, tuple[int, int, str]] = MappingProxyType(
         Outcome.UNRESPONSIVE: (503, UNAVAILABLE, "was held up by another request"),
         Outcome.OVERLOADED: (503, UNAVAILABLE, "has more requests than it can serve"),
         Outcome.CANCELED: (503, UNAVAILABLE, "was stopped"),
+        Outcome.INTERNAL: (503, UNAVAILABLE, "cannot run here: the runtime's operator sees why"),
         Outcome.OK: (500, RAISED, "ended without a response"),
     }
 )

@@ -131,7 +131,7 @@ class WorkerEngine:
         except NotLoaded as error:
             raise error.error from None
         except SpawnFailed as error:
-            raise WorkerFailed(Outcome.OVERLOADED, "no isolate could be made") from error
+            raise WorkerFailed(Outcome.INTERNAL, "no isolate could be made") from error
         resident.retire()
         return used_ms
 

@@ -258,11 +258,11 @@ class Housing:
             roster.not_started(house.backoff.fail(self._now(), error.failure))
         except SpawnFailed as error:
             _log.error("no isolate for version %s: %s", house.version.version_id, error)
-            roster.not_started(WorkerFailed(Outcome.OVERLOADED, "no isolate could be made"))
+            roster.not_started(WorkerFailed(Outcome.INTERNAL, "no isolate could be made"))
         # of the store or of bindings: the invocation's misfortune, not the engine's end
         except Exception:
             _log.exception("version %s could not be read", house.version.version_id)
-            roster.not_started(WorkerFailed(Outcome.OVERLOADED, "the worker could not be read"))
+            roster.not_started(WorkerFailed(Outcome.INTERNAL, "the worker could not be read"))
         else:
             self.num_started += 1
             if resident.verdict is not None:

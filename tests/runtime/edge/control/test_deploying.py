@@ -135,6 +135,28 @@ async def test_a_secret_is_deployed_at_once_and_never_shown(plane: ControlPlane)
 
 
 @pytest.mark.asyncio
+async def test_every_change_of_a_worker_is_told_to_what_serves_it_and_nothing_else_is(
+    plane: ControlPlane,
+) -> None:
+    changed: list[str] = []
+    plane.hear_changes(changed.append)
+    changes = [
+        plane.upload(),
+        plane.upload("versions"),
+        put_secret(plane, "KEY", "hush-hush"),
+        plane.ask("PUT", "schedules", json=[{"cron": "* * * * *"}]),
+        plane.ask("POST", "subdomain", json={"enabled": False}),
+        plane.ask("DELETE", ""),
+    ]
+    for number, change in enumerate(changes, 1):
+        await change
+        assert changed == [ACME] * number
+    await plane.ask("GET", "")
+    await plane.ask("POST", "/client/v4/accounts/acme/storage/kv/namespaces", json={"title": "t"})
+    assert len(changed) == len(changes)
+
+
+@pytest.mark.asyncio
 async def test_secrets_are_put_and_deleted_in_bulk(plane: ControlPlane) -> None:
     await plane.upload()
     await put_secret(plane, "OLD", "1")

@@ -6,8 +6,10 @@ import anyio
 import pytest
 
 from support.worker_routes import ACCOUNT, TableSource, a_version, deployed
+from tenantry_runtime.core import TenantId
 from tenantry_runtime.edge.worker_routes import directory as module, open_directory
 from tenantry_runtime.errors import AccountSuspended, StoreUnavailable
+from tenantry_runtime.tenancy.workers import Deployed
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,6 +34,51 @@ async def test_a_deploy_is_live_once_what_was_known_is_too_old(
         second = await directory.version("acme", "hello")
     assert second is not None
     assert second.number == 2
+
+
+async def test_a_deploy_of_this_edge_is_live_at_once() -> None:
+    source, replaced = TableSource(), list[str]()
+    async with open_directory(source, on_replaced=replaced.append) as directory:
+        first = await directory.version("acme", "hello")
+        source.workers[ACCOUNT, "hello"] = deployed((a_version(number=2, version_id="new"), 100.0))
+        directory.forget(TenantId("globex"))
+        assert await directory.version("acme", "hello") is first
+        directory.forget(ACCOUNT)
+        second = await directory.version("acme", "hello")
+    assert first is not None
+    assert second is not None
+    assert second.number == 2
+    assert replaced == [first.version_id]
+
+
+async def test_what_was_being_read_when_something_changed_is_read_again() -> None:
+    has_changed = anyio.Event()
+
+    class Slow(TableSource):
+        async def current(self, account: TenantId, worker: str) -> Deployed:
+            found = await super().current(account, worker)
+            await has_changed.wait()
+            return found
+
+    source = Slow()
+    async with open_directory(source) as directory, anyio.create_task_group() as tasks:
+        tasks.start_soon(directory.version, "acme", "hello")
+        await anyio.wait_all_tasks_blocked()
+        source.workers[ACCOUNT, "hello"] = deployed((a_version(number=2), 100.0))
+        directory.forget(ACCOUNT)
+        has_changed.set()
+        version = await directory.version("acme", "hello")
+    assert version is not None
+    assert version.number == 2
+
+
+async def test_a_route_that_has_come_is_found_at_once() -> None:
+    source = TableSource()
+    async with open_directory(source) as directory:
+        assert await directory.route("acme.example", "/shop") is None
+        source.routes["acme.example", "/shop"] = (ACCOUNT, "hello")
+        directory.forget(ACCOUNT)
+        assert await directory.route("acme.example", "/shop") == (ACCOUNT, "hello")
 
 
 async def test_what_is_soon_too_old_is_read_again_while_requests_go_on(

@@ -197,6 +197,7 @@ async def test_a_cold_start_is_said_in_server_timing() -> None:
         (Outcome.EXCEEDED_MEMORY, 503, 1102),
         (Outcome.EXCEEDED_WALL, 503, 1102),
         (Outcome.OVERLOADED, 503, 1105),
+        (Outcome.INTERNAL, 503, 1105),
     ],
 )
 async def test_an_outcome_is_named_with_the_worker_and_never_with_what_it_said(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from support.worker_isolates import (
     A_REQUEST,
     NO_POOL,
+    FakeBindings,
     FakeBundles,
     FakeIsolate,
     FakeNursery,
@@ -20,6 +23,7 @@ from support.worker_isolates import (
     forever,
     hello,
 )
+from tenantry_runtime.errors import SecretKeyMissing
 from tenantry_runtime.workers.engine import EngineConfig, Exit
 from tenantry_runtime.workers.engine.engine import WorkerEngine
 from tenantry_runtime.workers.interface import (
@@ -326,13 +330,28 @@ async def test_an_upload_is_tried_in_an_isolate_that_is_thrown_away() -> None:
         assert nursery.isolates[0].process.is_killed
 
 
-async def test_a_machine_that_makes_no_isolates_is_overloaded_and_not_the_worker_s_fault() -> None:
+async def test_a_machine_that_makes_no_isolates_is_the_runtime_s_fault_not_the_worker_s() -> None:
     nursery, version = FakeNursery(), a_version()
     nursery.problem = "no more processes"
     async with an_engine(nursery) as engine:
-        assert (await failure(engine, version)).outcome is Outcome.OVERLOADED
+        assert (await failure(engine, version)).outcome is Outcome.INTERNAL
         nursery.problem = None
         assert (await ask(engine, version)).status == 200
+
+
+async def test_secrets_that_cannot_be_opened_are_the_runtime_s_fault_and_told_to_its_operator(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Locked(FakeBindings):
+        async def values(self, version: WorkerVersion) -> Mapping[str, object]:
+            raise SecretKeyMissing("acme", "API_KEY", "k1", "secrets.key")
+
+    version, records = a_version(), Records()
+    async with an_engine(FakeNursery(), bindings=Locked(), records=records) as engine:
+        assert (await failure(engine, version)).outcome is Outcome.INTERNAL
+    (record,) = records.records
+    assert [error.message for error in record.errors] == ["the worker could not be read"]
+    assert "add that key there" in caplog.text
 
 
 async def test_files_of_a_bundle_are_read_once_for_many_isolates() -> None:
