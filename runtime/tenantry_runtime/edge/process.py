@@ -14,6 +14,7 @@ import anyio
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from tenantry_runtime.background import background_tasks
 from tenantry_runtime.catalog import load_catalog
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.pool.client import connect
@@ -70,7 +71,7 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
                 url = url_of(bound)
                 routes = _operator_routes(config, services, meters)
                 server = EdgeServer(_application(services, workers, routes), bound)
-                async with anyio.create_task_group() as tasks:
+                async with background_tasks() as endless, anyio.create_task_group() as tasks:
 
                     async def serve() -> None:
                         await server.serve()
@@ -81,7 +82,7 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
                     batches = BatchWorker(services, WorkersAI(), config.batches)
                     tasks.start_soon(batches.run)
                     # also where workers do not run: what was kept for them expires all the same
-                    tasks.start_soon(KvSweeper(services.store.database).run)
+                    endless.start_soon(KvSweeper(services.store.database).run)
                     _log.info("listening on %s", url)
                     async for number in signals:
                         _log.info("%s: ending", signal.Signals(number).name)

@@ -88,7 +88,8 @@ async def test_a_signal_ends_streams_with_an_error_and_the_process_with_zero(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     async with (
-        an_edge_process(tmp_path) as edge,
+        # which nothing that ends has to wait for
+        an_edge_process(tmp_path, grace_s=600) as edge,
         a_scripted_node(tmp_path, "a", step_s=0.01),
         edge.client() as client,
     ):
