@@ -22,7 +22,7 @@ from tenantry_runtime.pool.__main__ import main
 from tenantry_runtime.pool.loop_process import build_engine
 from tenantry_runtime.pool.messages import NodeMessage, SequenceTokens, Step, Submit
 from tenantry_runtime.pool.page_port import PagePort
-from tenantry_runtime.pool.step_loop import StepLoop
+from tenantry_runtime.pool.step_loop import StepLoop, Tell
 
 BUILD = "support.counting_node:build_counting_loop"
 
@@ -72,8 +72,8 @@ class CountingLoop:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loop, name)
 
-    def turn(self) -> Sequence[NodeMessage]:
-        messages = self._loop.turn()
+    def turn(self, tell_ahead: Tell | None = None) -> Sequence[NodeMessage]:
+        messages = self._loop.turn(tell_ahead)
         lines = [
             f"{each.request_id} {len(each.token_ids)}\n"
             for message in messages

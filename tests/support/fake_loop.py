@@ -29,6 +29,7 @@ from tenantry_runtime.pool.messages import (
 )
 from tenantry_runtime.pool.page_map import PageMap
 from tenantry_runtime.pool.page_port import PagePort
+from tenantry_runtime.pool.step_loop import Tell
 
 BUILD = "support.fake_loop:build_fake_loop"
 
@@ -93,7 +94,7 @@ class FakeLoop:
     def is_idle(self) -> bool:
         return not (self._running or self._failed)
 
-    def turn(self) -> list[NodeMessage]:
+    def turn(self, tell_ahead: Tell | None = None) -> list[NodeMessage]:
         messages: list[NodeMessage] = list(self._failed)
         self._failed.clear()
         if self._running:

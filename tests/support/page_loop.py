@@ -44,6 +44,7 @@ from tenantry_runtime.pool.page_port import (
     PagePort,
     SourceLost,
 )
+from tenantry_runtime.pool.step_loop import Tell
 
 BUILD = "support.page_loop:build_page_loop"
 
@@ -144,7 +145,7 @@ class PageLoop:
         )
         return not (self._said or can_push)
 
-    def turn(self) -> list[NodeMessage]:
+    def turn(self, tell_ahead: Tell | None = None) -> list[NodeMessage]:
         if self._config.step_s:
             time.sleep(self._config.step_s)
         for event in self._port.events():

@@ -59,7 +59,9 @@ class Cluster:
 
     def turn(self) -> None:
         for address, loop in self.nodes.items():
-            self.read(address, loop.turn())
+            ahead: list[NodeMessage] = []
+            told = loop.turn(ahead.append)
+            self.read(address, [*ahead, *told])
 
     def run_to_end(self, max_turns: int = 3000) -> Transcript:
         for _ in range(max_turns):

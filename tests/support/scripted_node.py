@@ -22,6 +22,7 @@ from tenantry_runtime.pool.messages import (
 )
 from tenantry_runtime.pool.page_map import PageMap
 from tenantry_runtime.pool.page_port import PagePort
+from tenantry_runtime.pool.step_loop import Tell
 
 BUILD = "support.scripted_node:build_scripted_loop"
 
@@ -61,7 +62,7 @@ class ScriptedLoop:
     def is_idle(self) -> bool:
         return not self._running
 
-    def turn(self) -> list[NodeMessage]:
+    def turn(self, tell_ahead: Tell | None = None) -> list[NodeMessage]:
         if not self._running:
             return []
         time.sleep(self._script.step_s)

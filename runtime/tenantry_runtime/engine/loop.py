@@ -35,6 +35,7 @@ from tenantry_runtime.pool.messages import (
 )
 from tenantry_runtime.pool.page_map import PageMap
 from tenantry_runtime.pool.page_port import PagePort
+from tenantry_runtime.pool.step_loop import Tell
 
 from .arrivals import Arrival, Arrivals
 from .config import DEFAULT_HANDOFF_BYTES
@@ -196,8 +197,12 @@ class EngineLoop:
         for lane in self._lanes:
             lane.scheduler.cancel(request_id)
 
-    def turn(self) -> list[NodeMessage]:
-        """Compute one step and return what there is to tell."""
+    def turn(self, tell_ahead: Tell | None = None) -> list[NodeMessage]:
+        """Compute one step and return what there is to tell.
+
+        `tell_ahead` hears, before that is computed, which prompts begin and which have pages reserved:
+        the edge and the other member do their part meanwhile.
+        """
         now_s = self._last_turn_s = self._clock_s()
         self._turn += 1
         self._end_late(now_s)
@@ -207,8 +212,8 @@ class EngineLoop:
             for lane in self._lanes:
                 self._look_after_pages(lane)
             return self._told_prefixes(now_s)
-        decoding = [self._launch_batch(lane, now_s) for lane in self._lanes]
-        flights = [*decoding, self._launch_chunk(now_s)]
+        decoding = [self._launch_batch(lane, now_s, tell_ahead) for lane in self._lanes]
+        flights = [*decoding, self._launch_chunk(now_s, tell_ahead)]
         self._tended -= {lane.name for lane in self._lanes if lane.scheduler.num_admitted}
         # first tokens that hand-offs have brought come before those of this turn's steps
         self._gather_reports()
@@ -374,18 +379,29 @@ class EngineLoop:
         failed = Failed(request_id=submit.request_id, reason=reason, message=message)
         self._untold.append(failed)
 
-    def _launch_batch(self, lane: Lane, now_s: float) -> _Flight | None:
+    def _launch_batch(self, lane: Lane, now_s: float, tell_ahead: Tell | None) -> _Flight | None:
         plan = lane.scheduler.plan("decode", now_s)
+        self._tell_ahead(lane, tell_ahead)
         return self._launch(lane, plan) if plan is not None else None
 
-    def _launch_chunk(self, now_s: float) -> _Flight | None:
+    def _launch_chunk(self, now_s: float, tell_ahead: Tell | None) -> _Flight | None:
         """Launch one chunk of the first lane that has any; lanes take turns."""
         for lane in tuple(self._chunk_order):
             self._chunk_order.rotate(-1)
             plan = lane.scheduler.plan("prefill", now_s)
+            self._tell_ahead(lane, tell_ahead)
             if plan is not None:
                 return self._launch(lane, plan)
         return None
+
+    def _tell_ahead(self, lane: Lane, tell: Tell | None) -> None:
+        """Tell what a plan has begun, unless it goes on here; either is the first that is said of a part."""
+        for report in lane.scheduler.take_reports():
+            is_for_others = report.request_id not in self._relay
+            if tell is not None and is_for_others and isinstance(report, Started | Reserved):
+                tell(report)
+            else:
+                self._untold.append(report)
 
     def _launch(self, lane: Lane, plan: StepPlan) -> _Flight:
         launched_ns = time.perf_counter_ns()

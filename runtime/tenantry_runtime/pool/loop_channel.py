@@ -43,6 +43,13 @@ class LoopChannel:
         """Queue a message; `exchange` sends it."""
         self._unsent += with_length(message)
 
+    def push(self) -> None:
+        """Send what the other end takes at once; raise `PeerGone` when it is closed."""
+        try:
+            self._send()
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise PeerGone from error
+
     def exchange(self, timeout_s: float | None) -> list[bytes]:
         """Send and receive what is possible now, after waiting up to `timeout_s` for either.
 

@@ -26,7 +26,7 @@ from tenantry_runtime.log_lines import log_to_stderr
 
 from .lifeline import die_with_parent
 from .loop_channel import LoopChannel, PeerGone
-from .messages import Cancel, Deliver, Failed, ServedElsewhere
+from .messages import Cancel, Deliver, Failed, NodeMessage, ServedElsewhere
 from .page_map import AskPages, PageMaps
 from .page_port import PagePort
 from .shared_port import SharedMemoryPort
@@ -99,11 +99,16 @@ def turn_forever(loop: StepLoop, port: SharedMemoryPort, channel: LoopChannel) -
     """Turn the loop until the front is gone, which raises `PeerGone`."""
     last_beat_s = -HEARTBEAT_INTERVAL_S
     was_idle = False
+
+    def tell_ahead(message: NodeMessage) -> None:
+        channel.post(encode(message))
+        channel.push()
+
     while True:
         for message in channel.exchange(HEARTBEAT_INTERVAL_S if loop.is_idle else 0):
             _apply(loop, port, channel, message)
 
-        for report in loop.turn():
+        for report in loop.turn(tell_ahead):
             channel.post(encode(report))
 
         # at once when work begins or ends, so that statistics show neither late

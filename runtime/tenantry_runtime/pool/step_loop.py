@@ -16,6 +16,9 @@ from .messages import (
 from .page_map import PageMap
 from .page_port import PagePort
 
+Tell: TypeAlias = Callable[[NodeMessage], None]
+"""Hears a message in the middle of a turn; it neither waits nor says anything to the loop."""
+
 
 class StepLoop(Protocol):
     """Sequences in, their tokens out, one step per turn. Never blocks but to compute."""
@@ -36,8 +39,11 @@ class StepLoop(Protocol):
         """Take account of what other members of a pool have given; one of another pool is ignored."""
         ...
 
-    def turn(self) -> Sequence[NodeMessage]:
-        """Compute one step and return what it had to say."""
+    def turn(self, tell_ahead: Tell | None = None) -> Sequence[NodeMessage]:
+        """Compute one step and return what it had to say.
+
+        `tell_ahead` hears, before that is computed, what others can act on meanwhile.
+        """
         ...
 
     @property

@@ -28,7 +28,7 @@ from tenantry_runtime.pool.messages import (
 )
 from tenantry_runtime.pool.page_map import PageMap
 from tenantry_runtime.pool.page_port import PagePort
-from tenantry_runtime.pool.step_loop import StepLoop
+from tenantry_runtime.pool.step_loop import StepLoop, Tell
 
 BUILD = "tenantry_recipes.bench.pools.timed_node:build_timed"
 
@@ -75,8 +75,8 @@ class TimedLoop:
     def served_elsewhere(self, served: ServedElsewhere) -> None:
         self._loop.served_elsewhere(served)
 
-    def turn(self) -> Sequence[NodeMessage]:
-        messages = self._loop.turn()
+    def turn(self, tell_ahead: Tell | None = None) -> Sequence[NodeMessage]:
+        messages = self._loop.turn(tell_ahead)
         if self._is_whole(messages):
             self._times.write(_TIMES.pack(time.perf_counter(), time.thread_time()))
         else:
