@@ -6,7 +6,7 @@
 |---|---|
 | `time` | UTC, ISO 8601, microseconds |
 | `level`, `logger`, `message`, `process` | as the program has them |
-| `trace_id`, `span_id` | of the request that it was about, where one is known |
+| `request_id`, `trace_id`, `span_id` | of the request that it was about, where one is known |
 | `error` | `type`, `message` and `stack` of an exception |
 
 What tenants' workers print is none of this: it is kept with each worker (`workers/logs/`).
@@ -19,12 +19,49 @@ import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+import msgspec
+
 from tenantry_runtime.errors import ConfigurationError
+
+from .traceparent import span_ids
 
 FORMAT_VARIABLE = "TENANTRY_LOG_FORMAT"
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-TRACE_ID, SPAN_ID = "trace_id", "span_id"
-"""Attributes of a log record that whoever knows them puts there (`telemetry/logs.py`)."""
+REQUEST, TRACE_ID, SPAN_ID = "request_id", "trace_id", "span_id"
+"""Attributes of a log record that whoever knows them puts there (`about`, `telemetry/logs.py`)."""
+TOLD_ERROR = "told_error"
+"""Attribute of a record whose exception was raised in another process."""
+
+
+class ToldError(msgspec.Struct, frozen=True, kw_only=True):
+    """What a log says of an exception."""
+
+    type: str
+    message: str
+    stack: str
+
+
+def about(request_id: str, traceparent: str = "") -> dict[str, str]:
+    """Return the `extra` of a record that is about a request, and about its span if one is named.
+
+    `request_id` may be that of one of its sequences.
+    """
+    ids = span_ids(traceparent)
+    of_span = {} if ids is None else {TRACE_ID: ids.trace_id, SPAN_ID: ids.span_id}
+    # sequences of one request are told apart by what follows
+    return {REQUEST: request_id.partition("#")[0], **of_span}
+
+
+def told_error(record: logging.LogRecord) -> ToldError | None:
+    """Return what is to be said of a record's exception, if it has one."""
+    told = getattr(record, TOLD_ERROR, None)
+    if isinstance(told, ToldError):
+        return told
+    if record.exc_info is None or record.exc_info[1] is None:
+        return None
+    error = record.exc_info[1]
+    stack = logging.Formatter().formatException(record.exc_info)
+    return ToldError(type=type(error).__name__, message=str(error), stack=stack)
 
 
 class JsonLines(logging.Formatter):
@@ -39,16 +76,11 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
             "process": record.process,
         }
-        for name in (TRACE_ID, SPAN_ID):
+        for name in (REQUEST, TRACE_ID, SPAN_ID):
             if (value := getattr(record, name, "")) != "":
                 line[name] = value
-        if record.exc_info is not None and record.exc_info[1] is not None:
-            error = record.exc_info[1]
-            line["error"] = {
-                "type": type(error).__name__,
-                "message": str(error),
-                "stack": self.formatException(record.exc_info),
-            }
+        if (error := told_error(record)) is not None:
+            line["error"] = msgspec.structs.asdict(error)
         return json.dumps(line, default=str)
 
 

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 PATIENCE_S = 30.0
@@ -63,6 +66,23 @@ class Collector(http.server.ThreadingHTTPServer):
             for span in of_scope.spans
         ]
 
+    @property
+    def records(self) -> list[LogRecord]:
+        """All log records that were posted, in the order in which they came."""
+        return [record for _, record in self.records_by_source]
+
+    @property
+    def records_by_source(self) -> list[tuple[Resource, LogRecord]]:
+        """The same, with what each is said to come from."""
+        requests = [ExportLogsServiceRequest.FromString(posted.body) for posted in self.posted]
+        return [
+            (of_resource.resource, record)
+            for request in requests
+            for of_resource in request.resource_logs
+            for of_scope in of_resource.scope_logs
+            for record in of_scope.log_records
+        ]
+
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     server: Collector
@@ -109,10 +129,10 @@ def a_refusing_collector() -> Iterator[str]:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
-def attributes_of(span: Span) -> dict[str, object]:
-    """Return a span's attributes as plain values."""
+def attributes_of(one: Span | LogRecord | Resource) -> dict[str, object]:
+    """Return the attributes of one as plain values."""
     values: dict[str, object] = {}
-    for attribute in span.attributes:
+    for attribute in one.attributes:
         kind = attribute.value.WhichOneof("value")
         assert kind is not None
         values[attribute.key] = getattr(attribute.value, kind)

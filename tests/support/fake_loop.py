@@ -6,6 +6,7 @@ Configured by the JSON of `FakeLoopConfig`.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ import msgspec
 
 from tenantry_runtime.core import FinishReason
 from tenantry_runtime.errors import CapacityExceeded, ConfigurationError, ContextExceeded
+from tenantry_runtime.log_lines import about
 from tenantry_runtime.pool.messages import (
     Deliver,
     Failed,
@@ -36,11 +38,14 @@ BUILD = "support.fake_loop:build_fake_loop"
 MODEL = "@cf/fake/counter"
 CONTEXT_TOKENS = 1 << 40
 
-# a prompt that starts with one of these makes the loop do this instead of counting (HANG: after
-# one token)
+# a prompt that starts with one of these makes the loop do this instead of counting (FAIL: and say
+# so in its log, HANG: after one token, RAISE: in its next turn)
 FAIL = 9_000_001
 CRASH = 9_000_002
 HANG = 9_000_003
+RAISE = 9_000_004
+
+_log = logging.getLogger(__name__)
 
 
 class FakeLoopConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +81,7 @@ class FakeLoop:
         if first == FAIL:
             failed = Failed(request_id=submit.request_id, reason="internal", message="asked to")
             self._failed.append(failed)
+            _log.error("asked to fail", extra=about(submit.request_id, submit.traceparent))
         elif first == CRASH:
             os.kill(os.getpid(), signal.SIGKILL)
         else:
@@ -144,6 +150,8 @@ class FakeLoop:
         self._running.clear()
 
     def _advance(self, name: str, sequence: _Sequence) -> SequenceTokens:
+        if sequence.submit.token_ids[0] == RAISE:
+            raise RuntimeError("asked to raise")
         if sequence.submit.token_ids[0] == HANG and sequence.num_done == 1:
             signal.pause()
         submit = sequence.submit

@@ -16,7 +16,9 @@ from typing import Literal
 
 from tenantry_runtime.cache.fault_word import disagreement, logical_page
 from tenantry_runtime.core import PAGE_TOKENS
+from tenantry_runtime.log_lines import TRACE_ID, about
 from tenantry_runtime.pool.messages import Incident
+from tenantry_runtime.traceparent import span_ids
 
 from .plan import Entry, StepPlan
 from .sequence import Sequence
@@ -53,7 +55,8 @@ class IncidentLog:
         self._times_s.append(incident.time_s)
         self.num_incidents += 1
         self.by_op[incident.op] += 1
-        _log.error("cache integrity: %s", incident)
+        told = about(incident.request_id) | {TRACE_ID: incident.trace_id}
+        _log.error("cache integrity: %s", incident, extra=told)
 
     def are_too_many(self, now_s: float) -> bool:
         """Whether the node should take no work rather than fail it."""
@@ -106,7 +109,8 @@ def handoff_incident(
 
 def _trace_id(traceparent: str) -> str:
     """Return the trace that a W3C header names; "" of none."""
-    return "".join(traceparent.split("-")[1:2])
+    ids = span_ids(traceparent)
+    return "" if ids is None else ids.trace_id
 
 
 def found_of(fault: int) -> tuple[str, ...]:

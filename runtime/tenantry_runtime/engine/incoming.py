@@ -307,7 +307,7 @@ class Incoming:
 
     def _fail(self, lane: Lane, sequence: Sequence, problem: str, error: Exception) -> None:
         """Confine an error to its sequence, as a step's is."""
-        _log.error("%s: %s", lane.name, problem, exc_info=error)
+        _log.error("%s: %s", lane.name, problem, exc_info=error, extra=sequence.about())
         lane.scheduler.give_up(sequence, "internal", f"{problem} ({type(error).__name__})")
 
     def _distrust(

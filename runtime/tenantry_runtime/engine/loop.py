@@ -422,7 +422,9 @@ class EngineLoop:
 
     def _fail(self, lane: Lane, plan: StepPlan, error: Exception) -> None:
         """Confine an error to the sequences of its step: the loop serves everybody else."""
-        _log.error("%s: a %s step failed", lane.name, plan.phase, exc_info=error)
+        # a record is about one request or about none
+        told = plan.entries[0].sequence.about() if len(plan.entries) == 1 else None
+        _log.error("%s: a %s step failed", lane.name, plan.phase, exc_info=error, extra=told)
         lane.meter.crashed(plan.phase)
         problem = f"the model's {plan.phase} step failed ({type(error).__name__})"
         self._untold.extend(lane.scheduler.fail(plan, problem))

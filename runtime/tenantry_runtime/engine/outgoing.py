@@ -192,7 +192,8 @@ class Outgoing:
         return True
 
     def _fail(self, lane: Lane, sequence: Sequence, reason: str, error: Exception) -> None:
-        _log.error("%s: pages could not be sent", lane.name, exc_info=error)
+        told = sequence.about()
+        _log.error("%s: pages could not be sent", lane.name, exc_info=error, extra=told)
         lane.meter.not_delivered()
         problem = f"pages could not be sent ({type(error).__name__})"
         lane.scheduler.give_up(sequence, reason, problem)

@@ -32,6 +32,7 @@ from tenantry_runtime.cache.pages import Lease, StepNumber
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.cache.reservation import Reservation
 from tenantry_runtime.core import PAGE_TOKENS, ChosenLogprob, FinishReason, Phase
+from tenantry_runtime.log_lines import about
 from tenantry_runtime.pool.handoff import Handoff
 from tenantry_runtime.pool.messages import HandoffEnd, HandoffTarget, Submit, Timings
 
@@ -174,6 +175,10 @@ class Sequence:
     @property
     def request_id(self) -> str:
         return self.submit.request_id
+
+    def about(self) -> dict[str, str]:
+        """Return the `extra` of log records that are about it."""
+        return about(self.request_id, self.submit.traceparent)
 
     @property
     def why_no_token(self) -> str:

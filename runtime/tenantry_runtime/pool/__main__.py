@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -12,9 +14,9 @@ import anyio
 from tenantry_runtime.errors import ConfigurationError
 from tenantry_runtime.log_lines import log_to_stderr
 
-from .config import read_config
+from .config import NodeProcessConfig, read_config
 from .loop_link import ENGINE
-from .node import UNUSABLE, serve_node
+from .node import UNUSABLE, TakeRecord, serve_node
 
 _log = logging.getLogger(__name__)
 
@@ -27,10 +29,26 @@ def main(arguments: list[str], *, build: str = ENGINE) -> int:
     try:
         log_to_stderr(os.environ)
         config = read_config(Path(arguments[0]))
-        return anyio.run(lambda: serve_node(config, build=build))
+        with _exported_log(config, os.environ) as export:
+            return anyio.run(lambda: serve_node(config, build=build, export=export))
     except ConfigurationError as error:
         _log.error("%s", error)
         return UNUSABLE
+
+
+@contextmanager
+def _exported_log(
+    config: NodeProcessConfig, environ: Mapping[str, str]
+) -> Iterator[TakeRecord | None]:
+    """Send this process's log to a collector if one is named, and yield what does so with other records."""
+    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
+        yield None
+        return
+    # half a second and 40 MB, which a node without a collector does without
+    from tenantry_runtime.telemetry import exported_log, node_resource
+
+    with exported_log(environ, node_resource(config.name)) as handler:
+        yield None if handler is None else handler.handle
 
 
 if __name__ == "__main__":

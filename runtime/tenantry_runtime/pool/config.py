@@ -32,6 +32,11 @@ class NodeProcessConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         if self.drain_s < 0:
             raise ValueError(f"drain_s must be at least 0, not {self.drain_s!r}")
 
+    @property
+    def name(self) -> str:
+        """What edges, metrics and traces call the node."""
+        return self.reached_at or self.address
+
 
 def read_config(path: Path) -> NodeProcessConfig:
     """Raise `ConfigurationError` when the file is missing or not of this form."""

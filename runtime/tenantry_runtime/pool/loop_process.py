@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -25,7 +26,8 @@ from tenantry_runtime.errors import CapacityExceeded, ConfigurationError, Contex
 from tenantry_runtime.log_lines import log_to_stderr
 
 from .lifeline import die_with_parent
-from .loop_channel import LoopChannel, PeerGone
+from .loop_channel import MAX_UNSENT_BYTES, LoopChannel, PeerGone
+from .loop_log import LoopLog
 from .messages import Cancel, Deliver, Failed, NodeMessage, ServedElsewhere
 from .page_map import AskPages, PageMaps
 from .page_port import PagePort
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
     from tenantry_runtime.engine.config import ModelSource
 
 HEARTBEAT_INTERVAL_S = 0.5
+LOG_ROOM_BYTES = MAX_UNSENT_BYTES // 4
+"""With more than this unsent, records of the log wait: they must not make the loop wait for the front."""
+
+FAILED = 1
 
 _log = logging.getLogger(__name__)
 
@@ -47,13 +53,20 @@ def main(arguments: list[str]) -> int:
     # the terminal's Ctrl-C reaches the whole group; the front decides when this process ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log_to_stderr(os.environ)
+    log = LoopLog()
+    logging.getLogger().addHandler(log)
 
     channel = LoopChannel(socket.socket(fileno=int(fd)))
     try:
         port = SharedMemoryPort(int(pages_fd), lambda report: channel.post(encode(report)))
-        return _serve(channel, port, _imported(build))
+        return _serve(channel, port, log, _imported(build))
     except PeerGone:
         return 0
+    except Exception:
+        # the outermost place of the process: what ends it is told to whoever reads the node's log
+        _log.exception("the step loop failed")
+        _tell_last(log, channel)
+        return FAILED
     finally:
         channel.close()
 
@@ -95,7 +108,9 @@ def with_digests(source: ModelSource) -> ModelSource:
     )
 
 
-def turn_forever(loop: StepLoop, port: SharedMemoryPort, channel: LoopChannel) -> None:
+def turn_forever(
+    loop: StepLoop, port: SharedMemoryPort, channel: LoopChannel, log: LoopLog
+) -> None:
     """Turn the loop until the front is gone, which raises `PeerGone`."""
     last_beat_s = -HEARTBEAT_INTERVAL_S
     was_idle = False
@@ -118,12 +133,13 @@ def turn_forever(loop: StepLoop, port: SharedMemoryPort, channel: LoopChannel) -
             channel.post(encode(_heartbeat(loop)))
             last_beat_s = now_s
         was_idle = is_idle
+        _tell(log, channel)
 
         while channel.is_congested:
             channel.exchange(None)
 
 
-def _serve(channel: LoopChannel, port: SharedMemoryPort, build: BuildLoop) -> int:
+def _serve(channel: LoopChannel, port: SharedMemoryPort, log: LoopLog, build: BuildLoop) -> int:
     received: list[bytes] = []
     while not received:
         received = channel.exchange(None)
@@ -132,9 +148,10 @@ def _serve(channel: LoopChannel, port: SharedMemoryPort, build: BuildLoop) -> in
     try:
         loop = build(received[0], port)
     except ConfigurationError as error:
+        _tell_last(log, channel)
         channel.post(encode(Unusable(problem=str(error))))
         channel.flush()
-        return 1
+        return FAILED
 
     members = loop.describe()
     _log.info(
@@ -147,7 +164,7 @@ def _serve(channel: LoopChannel, port: SharedMemoryPort, build: BuildLoop) -> in
     try:
         for message in received[1:]:
             _apply(loop, port, channel, message)
-        turn_forever(loop, port, channel)
+        turn_forever(loop, port, channel, log)
     finally:
         loop.close()
     return 0
@@ -172,6 +189,20 @@ def _apply(loop: StepLoop, port: SharedMemoryPort, channel: LoopChannel, message
                 channel.post(encode(failed))
         case command:
             port.accept(command)
+
+
+def _tell(log: LoopLog, channel: LoopChannel) -> None:
+    """Hand on what the log holds, as far as there is room."""
+    while channel.num_unsent_bytes < LOG_ROOM_BYTES and (logged := log.next()) is not None:
+        channel.post(encode(logged))
+
+
+def _tell_last(log: LoopLog, channel: LoopChannel) -> None:
+    """Send all that is posted and logged, unless nobody is there any more."""
+    with suppress(PeerGone):
+        while (logged := log.next()) is not None:
+            channel.post(encode(logged))
+        channel.flush()
 
 
 def _heartbeat(loop: StepLoop) -> Heartbeat:

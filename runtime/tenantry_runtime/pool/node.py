@@ -28,6 +28,7 @@ from .dispatch import Dispatch
 from .drain import Drain
 from .grpc_options import server_credentials, server_options
 from .loop_link import ENGINE, LoopLink, start_loop
+from .loop_log import Logged, record_of
 from .messages import MemberDescription, PrefixChanges, Step
 from .page_map import PageMaps
 from .page_messages import (
@@ -55,6 +56,7 @@ FLUSH_S = 0.4
 """How long edges may take to read what they are owed when the node ends."""
 
 Members: TypeAlias = tuple[MemberDescription, ...]
+TakeRecord: TypeAlias = Callable[[logging.LogRecord], object]
 
 _log = logging.getLogger(__name__)
 
@@ -63,12 +65,14 @@ async def serve_node(
     config: NodeProcessConfig,
     *,
     build: str = ENGINE,
+    export: TakeRecord | None = None,
     on_ready: Callable[[Members], None] | None = None,
     on_leaving: Callable[[], None] | None = None,
 ) -> int:
     """Serve until told to leave, or the step loop dies; return the exit code.
 
-    `on_ready` is called when all members are loaded, `on_leaving` when draining begins.
+    `export` takes what the step loop logs, and has printed itself; None: nobody does. `on_ready` is
+    called when all members are loaded, `on_leaving` when draining begins.
     """
     incarnation = time.time_ns()
     dispatch = Dispatch(incarnation=incarnation)
@@ -96,6 +100,7 @@ async def serve_node(
                 service=service,
                 receiver=receiver,
                 sender=sender,
+                export=export,
                 on_ready=on_ready,
             )
 
@@ -122,6 +127,7 @@ class _Front:
     service: NodeService
     receiver: PushReceiver
     sender: PushSender
+    export: TakeRecord | None
     on_ready: Callable[[Members], None] | None
 
     async def follow(self) -> int:
@@ -144,6 +150,9 @@ class _Front:
                     self.service.note(statistics)
                 case PageMaps() as maps:
                     self.service.note_pages(maps)
+                case Logged():
+                    if self.export is not None:
+                        self.export(record_of(report))
                 case PagesReady(slot_bytes=slot_bytes, num_slots=num_slots):
                     layout = SlotLayout(slot_bytes=slot_bytes, num_slots=num_slots)
                     pages = SharedPages(self.link.pages_fd, layout)

@@ -14,6 +14,7 @@ import msgspec
 
 from tenantry_runtime.core import Sampling, Share
 
+from .loop_log import Logged
 from .messages import (
     Cancel,
     Constraint,
@@ -87,7 +88,15 @@ SequenceReport: TypeAlias = Failed | Started | Reserved | Delivered | Preempted
 LoopCommand: TypeAlias = WorkMessage | AskPages | PageCommand
 """What the front tells the step loop."""
 LoopReport: TypeAlias = (
-    Step | SequenceReport | PrefixChanges | Ready | Unusable | Heartbeat | PageMaps | PageReport
+    Step
+    | SequenceReport
+    | PrefixChanges
+    | Ready
+    | Unusable
+    | Heartbeat
+    | Logged
+    | PageMaps
+    | PageReport
 )
 """What the step loop tells the front."""
 

@@ -1,8 +1,9 @@
 """Traces and logs: from a request's headers to the decode step, with the GenAI conventions' names."""
 
 from . import names
+from .endpoints import node_resource
 from .journey import Journey, MemberTold
-from .logs import logging_of_requests
+from .logs import exported_log, logging_of_requests
 from .request_span import ClientGone, RequestSpan
 from .setup import tracing
 from .tracer import EdgeTracer, TracingStatistics
@@ -16,7 +17,9 @@ __all__ = [
     "RequestSpan",
     "TracingStatistics",
     "WorkerSpan",
+    "exported_log",
     "logging_of_requests",
     "names",
+    "node_resource",
     "tracing",
 ]

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Literal
 
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.util.types import AttributeValue
 
 from tenantry_runtime.errors import ConfigurationError
 
 Signal = Literal["traces", "metrics", "logs"]
 
-SERVICE_NAME = "tenantry-edge"
+SERVICE_NAME, NODE_SERVICE_NAME = "tenantry-edge", "tenantry-node"
 PROTOCOL = "http/protobuf"
 """The one that the exporters of this package's dependencies speak."""
 TIMEOUT_S = 3.0
@@ -19,9 +20,13 @@ TIMEOUT_S = 3.0
 
 
 def resource() -> Resource:
-    """Return what all signals are said to come from; the variables beat the program's own name."""
-    own = Resource.create({"service.name": SERVICE_NAME})
-    return own.merge(OTELResourceDetector().detect())
+    """Return what all signals of an edge are said to come from; the variables beat its own name."""
+    return _resource({"service.name": SERVICE_NAME})
+
+
+def node_resource(name: str) -> Resource:
+    """Return the same of a node, which has a name; an edge's instance is one that the library makes up."""
+    return _resource({"service.name": NODE_SERVICE_NAME, "service.instance.id": name})
 
 
 def is_disabled(environ: Mapping[str, str]) -> bool:
@@ -47,6 +52,10 @@ def exporter_timeout_s(environ: Mapping[str, str], signal: Signal) -> float | No
     """Return the exporter's timeout; None where a variable has it, which the exporter reads itself."""
     has_own = any(environ.get(name) for name in _variables(signal, "TIMEOUT"))
     return None if has_own else TIMEOUT_S
+
+
+def _resource(own: dict[str, AttributeValue]) -> Resource:
+    return Resource.create(own).merge(OTELResourceDetector().detect())
 
 
 def _variables(signal: Signal, what: str) -> tuple[str, str]:

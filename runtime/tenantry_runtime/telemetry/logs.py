@@ -1,4 +1,4 @@
-"""An edge's log: which request a record is about, and the way to a collector.
+"""The logs of edges and nodes: which request a record is about, and the way to a collector.
 
 Records go to a collector by OTLP where `OTEL_EXPORTER_OTLP_ENDPOINT`, or the same for logs alone, is set
 and `OTEL_LOGS_EXPORTER` is not `none`. They are the operator's: of tenants' workers nothing is among them.
@@ -19,13 +19,15 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import TraceFlags
 
-from tenantry_runtime.log_lines import SPAN_ID, TRACE_ID
+from tenantry_runtime.log_lines import REQUEST, SPAN_ID, TRACE_ID, ToldError, told_error
 
+from . import names
 from .endpoints import exporter_timeout_s, is_exporting, resource
-from .post import Post, close_all
+from .post import Post, PostStatistics, close_all
 from .settings import read_limits
 
 CLOSE_S = 3.0
+"""How long the end of a process waits for its collector, at most."""
 
 _EXPORTERS_OWN = ("opentelemetry", "urllib3", "requests")
 """Loggers that speak of sending: what fails to be sent is not sent after it."""
@@ -58,53 +60,74 @@ class ToCollector(logging.Handler):
         self._source = source
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not record.name.startswith(_EXPORTERS_OWN):
-            self._post.take(
-                ReadableLogRecord(
-                    _translated(record),
-                    resource=self._source,
-                    instrumentation_scope=InstrumentationScope(record.name),
-                )
+        if record.name.startswith(_EXPORTERS_OWN):
+            return
+        try:
+            translated = _translated(record)
+        except Exception:
+            # as all handlers do: a message that cannot be made ends nobody's work
+            self.handleError(record)
+            return
+        self._post.take(
+            ReadableLogRecord(
+                translated,
+                resource=self._source,
+                instrumentation_scope=InstrumentationScope(record.name),
             )
+        )
+
+    def statistics(self) -> PostStatistics:
+        return self._post.statistics()
+
+
+@contextmanager
+def exported_log(environ: Mapping[str, str], source: Resource) -> Iterator[ToCollector | None]:
+    """Send this process's records, said to come from `source`, to a collector; None: none is named.
+
+    What is yielded takes records of other processes too. Leaving the block sends what is still held,
+    for `CLOSE_S` at most. Raises `ConfigurationError`.
+    """
+    if not is_exporting(environ, "logs"):
+        yield None
+        return
+    limits = read_limits(environ, "BLRP")
+    exporter = OTLPLogExporter(timeout=exporter_timeout_s(environ, "logs"))
+    post = Post[ReadableLogRecord](exporter, name="logs", limits=limits)
+    handler = ToCollector(post, source)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        root.removeHandler(handler)
+        close_all([post], CLOSE_S)
 
 
 @contextmanager
 def logging_of_requests(environ: Mapping[str, str]) -> Iterator[None]:
-    """Let log records say which request they are about, and go to a collector if one is named.
+    """Let an edge's log records say which request they are about, and export them.
 
-    Leaving the block sends what is still held, for `CLOSE_S` at most. Raises `ConfigurationError`.
+    Raises `ConfigurationError`.
     """
-    root = logging.getLogger()
-    handlers = list(root.handlers)
-    posts: list[Post[ReadableLogRecord]] = []
-    if is_exporting(environ, "logs"):
-        exporter = OTLPLogExporter(timeout=exporter_timeout_s(environ, "logs"))
-        limits = read_limits(environ, "BLRP")
-        posts.append(Post(exporter, name="logs", limits=limits))
-    own = [ToCollector(post, resource()) for post in posts]
     of_request = OfRequest()
-    for handler in [*handlers, *own]:
-        handler.addFilter(of_request)
-    for handler in own:
-        root.addHandler(handler)
-    try:
-        yield
-    finally:
-        for handler in own:
-            root.removeHandler(handler)
+    with exported_log(environ, resource()):
+        handlers = list(logging.getLogger().handlers)
         for handler in handlers:
-            handler.removeFilter(of_request)
-        close_all(posts, CLOSE_S)
+            handler.addFilter(of_request)
+        try:
+            yield
+        finally:
+            for handler in handlers:
+                handler.removeFilter(of_request)
 
 
 def _translated(record: logging.LogRecord) -> LogRecord:
     attributes: dict[str, str | int] = {"code.line.number": record.lineno}
     attributes["code.file.path"] = record.pathname
-    if record.exc_info is not None and record.exc_info[1] is not None:
-        error = record.exc_info[1]
-        attributes["exception.type"] = type(error).__name__
-        attributes["exception.message"] = str(error)
-        attributes["exception.stacktrace"] = logging.Formatter().formatException(record.exc_info)
+    if request := getattr(record, REQUEST, ""):
+        attributes[names.REQUEST] = request
+    if (error := told_error(record)) is not None:
+        attributes |= error_attributes(error)
     trace_id, span_id = getattr(record, TRACE_ID, ""), getattr(record, SPAN_ID, "")
     severity = next((s for least, s in _SEVERITIES if record.levelno >= least), None)
     return LogRecord(
@@ -118,3 +141,12 @@ def _translated(record: logging.LogRecord) -> LogRecord:
         body=record.getMessage(),
         attributes=attributes,
     )
+
+
+def error_attributes(error: ToldError) -> dict[str, str]:
+    """Return an exception as the conventions have it."""
+    return {
+        "exception.type": error.type,
+        "exception.message": error.message,
+        "exception.stacktrace": error.stack,
+    }

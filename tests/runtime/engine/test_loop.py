@@ -255,6 +255,8 @@ def test_an_exception_in_a_step_fails_its_sequences_and_the_loop_goes_on(
     assert transcript.failed["doomed"].message == "the model's prefill step failed (RuntimeError)"
     assert transcript.tokens["running"] == expected_answer(submit)
     assert "the fatal token was read" in caplog.text
+    [record] = caplog.records
+    assert record.__dict__["request_id"] == "doomed"
     assert_nothing_is_held(loop)
 
 

@@ -11,6 +11,7 @@ from support.fake_loop import FakeLoop, FakeLoopConfig
 from support.fake_node import a_submit
 from tenantry_runtime.pool.frames import FrameBuffer, with_length
 from tenantry_runtime.pool.loop_channel import MAX_UNSENT_BYTES, LoopChannel, PeerGone
+from tenantry_runtime.pool.loop_log import LoopLog
 from tenantry_runtime.pool.loop_process import turn_forever
 from tenantry_runtime.pool.messages import Step
 from tenantry_runtime.pool.shared_port import SharedMemoryPort
@@ -42,7 +43,7 @@ def test_a_loop_whose_front_does_not_read_waits_and_then_loses_nothing() -> None
 
     def turn() -> None:
         with pytest.raises(PeerGone):
-            turn_forever(FakeLoop(FakeLoopConfig(step_s=0)), port, channel)
+            turn_forever(FakeLoop(FakeLoopConfig(step_s=0)), port, channel, LoopLog())
 
     thread = threading.Thread(target=turn)
     with front:

@@ -5,8 +5,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from support.collectors import Collector, a_collector, a_hanging_collector
 from tenantry_runtime.core import RequestId
@@ -24,16 +22,6 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
         yield server
 
 
-def records(collector: Collector) -> list[LogRecord]:
-    return [
-        record
-        for posted in collector.posted
-        for of_resource in ExportLogsServiceRequest.FromString(posted.body).resource_logs
-        for of_scope in of_resource.scope_logs
-        for record in of_scope.log_records
-    ]
-
-
 def test_records_reach_the_collector_with_severity_and_exception(collector: Collector) -> None:
     with logging_of_requests({LOGS: collector.url}):
         _log.warning("hello %s", "you")
@@ -41,7 +29,7 @@ def test_records_reach_the_collector_with_severity_and_exception(collector: Coll
             raise ValueError("out of luck")
         except ValueError:
             _log.exception("failed")
-    hello, failed = records(collector)
+    hello, failed = collector.records
     assert (hello.body.string_value, hello.severity_text) == ("hello you", "WARNING")
     assert hello.severity_number == 13
     seen = {each.key: each.value.string_value for each in failed.attributes}
@@ -68,19 +56,19 @@ def test_a_record_says_which_request_it_is_about(
             span.end(status=200)
             _log.warning("after")
         [root] = traces.spans
-    assert [(record.body.string_value, record.span_id) for record in records(collector)] == [
+    assert [(record.body.string_value, record.span_id) for record in collector.records] == [
         ("before", b""),
         ("during", root.span_id),
         ("after", b""),
     ]
-    assert records(collector)[1].trace_id == root.trace_id
+    assert collector.records[1].trace_id == root.trace_id
 
 
 def test_what_exporters_say_of_their_failures_is_not_exported(collector: Collector) -> None:
     with logging_of_requests({LOGS: collector.url}):
         logging.getLogger("opentelemetry.exporter").error("cannot be sent")
         _log.warning("hello")
-    assert [record.body.string_value for record in records(collector)] == ["hello"]
+    assert [record.body.string_value for record in collector.records] == ["hello"]
 
 
 def test_a_collector_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:

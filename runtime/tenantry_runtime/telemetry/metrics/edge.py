@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import Meter, Observation
 
-from tenantry_runtime.tenancy.billing import LedgerStatistics
-
 from .instruments import observe
+
+if TYPE_CHECKING:
+    # with it comes the store: half a second, which nodes that export their log do without
+    from tenantry_runtime.tenancy.billing import LedgerStatistics
 
 
 @dataclass

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from tenantry_runtime.traceparent import span_ids
 from tenantry_runtime.workers.interface import Event, HeaderList, LogLine, Record
 from tenantry_runtime.workers.outcome import Outcome
 
@@ -77,7 +78,8 @@ _encoder = msgspec.json.Encoder()
 def trace_of(record: Record) -> TraceMessage:
     """Return what is told of an invocation."""
     invocation = record.invocation
-    logs = _logs(record.logs)
+    logs = told_lines(record.logs)
+    ids = span_ids(invocation.traceparent)
     return TraceMessage(
         outcome=record.outcome.value,
         script_name=record.version.worker,
@@ -95,7 +97,7 @@ def trace_of(record: Record) -> TraceMessage:
         cpu_time=round(record.cpu_ms),
         wall_time=round(record.wall_ms),
         request_id=invocation.id,
-        trace_id=trace_id(invocation.traceparent),
+        trace_id="" if ids is None else ids.trace_id,
         cold_start=None if record.cold_start_ms is None else round(record.cold_start_ms, 2),
         entrypoint=invocation.entrypoint,
     )
@@ -123,13 +125,7 @@ def dropped_messages(worker: str, num_dropped: int, now_ms: int) -> bytes:
     return _encoder.encode(message)
 
 
-def trace_id(traceparent: str) -> str:
-    """Return the trace's id from a `traceparent`, empty where there is none."""
-    parts = traceparent.split("-")
-    return parts[1] if len(parts) >= 4 and len(parts[1]) == 32 else ""
-
-
-def _logs(lines: Sequence[LogLine]) -> tuple[TraceLog, ...]:
+def told_lines(lines: Sequence[LogLine]) -> tuple[TraceLog, ...]:
     """Return what was printed, and in its place how much is missing."""
     logs: list[TraceLog] = []
     num_left = MAX_LOG_CHARS
