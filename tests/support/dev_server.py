@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,14 +45,18 @@ def a_dev_server(
     demo: bool = False,
     pools: bool = False,
     patience_s: float = PATIENCE_S,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[DevServer]:
-    """Start one; leaving kills it if it still runs, and after `patience_s` in any case."""
+    """Start one; leaving kills it if it still runs, and after `patience_s` in any case.
+
+    `variables` are of its environment.
+    """
     port = port or an_unused_port()
     options = ["--port", str(port), "--state-dir", str(folder / "state")]
     options += ["--catalog", str(catalog)] if catalog else []
     options += ["--demo"] if demo else []
     options += ["--pools"] if pools else []
-    own = environment(folder)
+    own = environment(folder) | dict(variables or {})
     with a_process(PROGRAM, "dev", *options, env=own, patience_s=patience_s) as supervised:
         yield DevServer(folder=folder, port=port, process=supervised.process)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +77,10 @@ class DevWorkers:
 
 
 @contextmanager
-def dev_workers(folder: Path) -> Iterator[DevWorkers]:
+def dev_workers(folder: Path, variables: Mapping[str, str] | None = None) -> Iterator[DevWorkers]:
     """Start a server with one model, whose answers end when they are told to."""
-    with a_dev_server(folder, catalog=a_catalog_of_an_endless_model(folder)) as server:
+    catalog = a_catalog_of_an_endless_model(folder)
+    with a_dev_server(folder, catalog=catalog, variables=variables) as server:
         server.wait_for_line(LAST_LINE)
         credentials = server.credentials
         with httpx.Client(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,8 @@ from .services import Services
 from .workers_ai import WorkersAI
 
 if TYPE_CHECKING:
+    from tenantry_runtime.workers.logs import TakeRecord
+
     from .workers import EdgeWorkers
 
 NUM_THREADS = 2
@@ -61,12 +63,14 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
     with (
         anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
         metering(environ, is_scraped=config.operator is not None) as meters,
+        # around all that serves, so that a tenant's collector holds up nothing that ends with it
+        _exported_worker_logs(config, environ) as export_logs,
     ):
         # bound first, so that a port that is taken is an error before anything else starts
         with listening(config.host, config.port) as bound:
             async with (
                 _services(config, environ, meters) as services,
-                _workers(config, services, environ, meters) as workers,
+                _workers(config, services, environ, meters, export_logs) as workers,
             ):
                 url = url_of(bound)
                 routes = _operator_routes(config, services, meters)
@@ -116,9 +120,27 @@ def _operator_routes(
     return operator_routes(Operating(services, access, meters, services.meter.recent))
 
 
+@contextmanager
+def _exported_worker_logs(
+    config: EdgeConfig, environ: Mapping[str, str]
+) -> Iterator[TakeRecord | None]:
+    if config.workers is None:
+        yield None
+        return
+    # as `_workers` does
+    from tenantry_runtime.telemetry.worker_logs import sending_worker_logs
+
+    with sending_worker_logs(environ) as posts:
+        yield posts.take
+
+
 @asynccontextmanager
 async def _workers(
-    config: EdgeConfig, services: Services, environ: Mapping[str, str], meters: Metering
+    config: EdgeConfig,
+    services: Services,
+    environ: Mapping[str, str],
+    meters: Metering,
+    export_logs: TakeRecord | None,
 ) -> AsyncIterator[EdgeWorkers | None]:
     if config.workers is None:
         yield None
@@ -133,6 +155,7 @@ async def _workers(
         host=config.host,
         environ=environ,
         meter=meters.meter,
+        export_logs=export_logs,
     ) as workers:
         yield workers
 

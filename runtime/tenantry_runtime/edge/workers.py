@@ -40,7 +40,12 @@ from tenantry_runtime.workers.bundles.resolver import Resolver
 from tenantry_runtime.workers.cron import CronRunner, StoredClaims
 from tenantry_runtime.workers.engine import WorkerEngine, open_engine, open_templates
 from tenantry_runtime.workers.interface import Engine, LogSink
-from tenantry_runtime.workers.logs import WorkerLogs, open_tail_listener, open_worker_logs
+from tenantry_runtime.workers.logs import (
+    TakeRecord,
+    WorkerLogs,
+    open_tail_listener,
+    open_worker_logs,
+)
 from tenantry_runtime.workers.sandbox import (
     Interpreter,
     Layers,
@@ -115,11 +120,13 @@ async def open_workers(
     environ: Mapping[str, str] = os.environ,
     probe: Probe = probe_layers,
     meter: Meter | None = None,
+    export_logs: TakeRecord | None = None,
 ) -> AsyncIterator[EdgeWorkers]:
     """Run workers for the duration of the context.
 
     `host` is where tails are listened to; `environ` says where dependencies come from, `probe`
-    says what this machine can confine, and `meter` counts what is run.
+    says what this machine can confine, `meter` counts what is run, and `export_logs` takes what it says
+    to tenants' collectors.
 
     Raises `ConfigurationError` where they cannot run and are not optional: `SandboxTooWeak` says why.
     """
@@ -130,7 +137,7 @@ async def open_workers(
     domains = {TenantId(account): names for account, names in config.domains.items()}
     store = WorkerStore(services.store.database, KeySource(state_dir), domains=domains)
     async with (
-        open_worker_logs(state_dir / LOGS_DIRECTORY, read.logs) as logs,
+        open_worker_logs(state_dir / LOGS_DIRECTORY, read.logs, export=export_logs) as logs,
         _running(
             config,
             read,

@@ -41,6 +41,8 @@ class PostLimits:
     max_batch: int = 512
     delay_s: float = 2.0
     """Between batches that are not full."""
+    max_size: int | None = None
+    """Of all that waits, as the post's `size_of` counts; None: their number is bound enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +65,16 @@ class Post(Generic[T]):
         name: str,
         limits: PostLimits | None = None,
         prepare: Callable[[T], T] | None = None,
+        size_of: Callable[[T], int] | None = None,
     ) -> None:
         """`prepare` makes of what was taken what is sent, in the thread that sends."""
         self._exporter = exporter
         self._limits = limits or PostLimits()
         self._prepare = prepare
-        self._waiting: deque[T] = deque()
+        self._size_of = size_of
+        self._waiting: deque[tuple[T, int]] = deque()
+        self._size = 0
+        """Of what waits."""
         self._changed = threading.Condition()
         self._is_closing = False
         self._num_dropped = self._num_sent = self._num_lost = 0
@@ -78,11 +84,13 @@ class Post(Generic[T]):
 
     def take(self, one: T) -> None:
         """Queue it, or drop it where there is no room."""
+        size = 0 if self._size_of is None else self._size_of(one)
         with self._changed:
-            if self._is_closing or len(self._waiting) >= self._limits.max_waiting:
+            if self._is_closing or not self._has_room(size):
                 self._num_dropped += 1
                 return
-            self._waiting.append(one)
+            self._waiting.append((one, size))
+            self._size += size
             if len(self._waiting) == self._limits.max_batch:
                 self._changed.notify()
 
@@ -134,7 +142,15 @@ class Post(Generic[T]):
             while not self._waiting and not self._is_closing:
                 self._changed.wait_for(self._is_due, timeout=limits.delay_s)
             num = min(len(self._waiting), limits.max_batch)
-            return [self._waiting.popleft() for _ in range(num)]
+            taken = [self._waiting.popleft() for _ in range(num)]
+            self._size -= sum(size for _, size in taken)
+            return [one for one, _ in taken]
+
+    def _has_room(self, size: int) -> bool:
+        limits = self._limits
+        if limits.max_size is not None and self._size + size > limits.max_size:
+            return False
+        return len(self._waiting) < limits.max_waiting
 
     def _is_due(self) -> bool:
         return self._is_closing or len(self._waiting) >= self._limits.max_batch

@@ -7,7 +7,7 @@
 | `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`, `OTEL_BSP_SCHEDULE_DELAY` | spans that wait, spans of a batch, milliseconds between batches |
 | `OTEL_BLRP_…` | the same of log records |
 | `TENANTRY_TRACE_SLOW_S` | from how many seconds on a request is kept, whatever the sampler says |
-| `TENANTRY_TENANT_TRACES` | a TOML file: which tenants get their own spans, and where (`tenants.py`) |
+| `TENANTRY_TENANT_TRACES` | a TOML file: which tenants get their own spans and logs, and where (`tenants.py`) |
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def tracing(
     tenants = read_tenant_traces(environ.get(TENANT_TRACES))
     sampling, limits = read_sampling(environ), read_limits(environ, "BSP")
     is_sent = is_exporting(environ, "traces")
-    if is_disabled(environ) or not (is_sent or tenants.tenants or processors):
+    if is_disabled(environ) or not (is_sent or tenants.has_spans or processors):
         yield NoOpTracer()
         return
     posts = TenantPosts(tenants)

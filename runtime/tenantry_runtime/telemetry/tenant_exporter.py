@@ -10,26 +10,42 @@ import gzip
 import http.client
 import logging
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Generic, TypeVar
 from urllib.parse import urlsplit
-
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from .endpoints import SERVICE_NAME, TIMEOUT_S
 
 MAX_RESPONSE_BYTES = 65_536
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 
-class TenantExporter(SpanExporter):
+class Arrival(Enum):
+    """What became of a batch, by the names that `Post` knows."""
+
+    SUCCESS = 0
+    FAILURE = 1
+
+
+class TenantExporter(Generic[T]):
     """Sends each batch once, on a connection of its own. A redirect is a failure."""
 
     def __init__(
-        self, endpoint: str, headers: Mapping[str, str], *, timeout_s: float = TIMEOUT_S
+        self,
+        endpoint: str,
+        headers: Mapping[str, str],
+        *,
+        encode: Callable[[Sequence[T]], bytes],
+        what: str,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
+        """`encode` makes a request's body of a batch; `what` says what is sent, in the operator's log."""
+        self._encode = encode
+        self._what = what
         parts = urlsplit(endpoint)
         self._is_secure = parts.scheme == "https"
         self._address = parts.hostname or "", parts.port
@@ -43,8 +59,8 @@ class TenantExporter(SpanExporter):
         self._timeout_s = timeout_s
         self._was_reached = True
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        body = gzip.compress(encode_spans(spans).SerializeToString(), compresslevel=1)
+    def export(self, batch: Sequence[T], /) -> Arrival:
+        body = gzip.compress(self._encode(batch), compresslevel=1)
         connection = self._connection()
         try:
             connection.request("POST", self._path, body, self._headers)
@@ -67,11 +83,14 @@ class TenantExporter(SpanExporter):
             host, port, timeout=self._timeout_s, context=ssl.create_default_context()
         )
 
-    def _said(self, what: str, *, is_ok: bool) -> SpanExportResult:
+    def _said(self, answer: str, *, is_ok: bool) -> Arrival:
         # told once, not with every batch
         if self._was_reached and not is_ok:
             _log.warning(
-                "a tenant's collector at %s does not take spans: %s", self._address[0], what
+                "a tenant's collector at %s does not take %s: %s",
+                self._address[0],
+                self._what,
+                answer,
             )
         self._was_reached = is_ok
-        return SpanExportResult.SUCCESS if is_ok else SpanExportResult.FAILURE
+        return Arrival.SUCCESS if is_ok else Arrival.FAILURE

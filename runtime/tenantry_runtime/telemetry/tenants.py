@@ -1,10 +1,13 @@
 """Tenants' own spans, sent to tenants' own collectors: theirs alone, and nothing of where things run.
 
+Of the logs of their workers, which the same file has a place for, `worker_logs.py` does the same.
+
 The file that `TENANTRY_TENANT_TRACES` names:
 
 ```toml
 [tenants.acme]
 endpoint = "https://otlp.example.com/v1/traces"
+logs = "https://otlp.example.com/v1/logs"
 headers = { authorization = "Bearer …" }
 content = true  # what its users and models say, too; to nobody else
 ```
@@ -16,15 +19,15 @@ alone.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.trace import Link, Status
 from opentelemetry.util.types import Attributes
 
@@ -32,31 +35,47 @@ from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import ConfigurationError
 
 from . import names
-from .endpoints import SERVICE_NAME
+from .endpoints import SERVICE_NAME, TIMEOUT_S
 from .post import Post, PostLimits, PostStatistics
 from .stages import BATCH
 from .tenant_exporter import TenantExporter
 
 MAX_TENANTS = 256
-"""With a collector of their own: each costs a thread."""
+"""With collectors of their own: each costs a thread for spans, and one for logs."""
 LIMITS = PostLimits(max_waiting=1024, max_batch=256)
 """A tenant's spans that wait: some 2 MiB."""
+OF_TENANTS = Resource({"service.name": SERVICE_NAME})
+"""What their telemetry is said to come from: nothing of where it does."""
+
+Url: TypeAlias = Annotated[str, Meta(pattern="^https?://")]
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where one tenant's spans go."""
+    """Where one tenant's telemetry goes: whole URLs, by OTLP over HTTP."""
 
-    endpoint: Annotated[str, Meta(pattern="^https?://")]
-    """The whole URL, by OTLP over HTTP."""
+    endpoint: Url | None = None
+    """Of its spans; None: they go nowhere."""
+    logs: Url | None = None
+    """Of its workers' logs; None: they are kept at the edge alone."""
     headers: dict[str, str] = {}
+    """Of requests to both."""
     content: bool = False
-    """Whether what was said goes with them."""
+    """Whether what was said goes with the spans."""
+
+    def __post_init__(self) -> None:
+        if self.endpoint is None and self.logs is None:
+            raise ValueError("neither endpoint, for spans, nor logs is given")
 
 
 class TenantTraces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file."""
 
     tenants: Annotated[dict[str, Destination], Meta(max_length=MAX_TENANTS)] = {}
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether a tenant gets its spans."""
+        return any(each.endpoint is not None for each in self.tenants.values())
 
 
 def read_tenant_traces(path: str | None) -> TenantTraces:
@@ -78,18 +97,25 @@ class TenantPosts:
         traces: TenantTraces,
         *,
         limits: PostLimits = LIMITS,
-        exporter: Callable[[Destination], SpanExporter] | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        make = exporter or (lambda each: TenantExporter(each.endpoint, each.headers))
+        """`timeout_s` is of one request."""
         self._traces = traces
         self._posts = {
             tenant: Post[ReadableSpan](
-                make(destination),
+                TenantExporter(
+                    destination.endpoint,
+                    destination.headers,
+                    encode=_encoded,
+                    what="spans",
+                    timeout_s=timeout_s,
+                ),
                 name=tenant,
                 limits=limits,
                 prepare=_prepared(tenant, destination),
             )
             for tenant, destination in traces.tenants.items()
+            if destination.endpoint is not None
         }
 
     @property
@@ -133,8 +159,12 @@ def of_tenant(span: ReadableSpan, *, has_content: bool) -> ReadableSpan:
         hidden=hidden,
         links=[link for link in span.links if not _is_batch(link)],
         status=Status(span.status.status_code),
-        resource=Resource({"service.name": SERVICE_NAME}),
+        resource=OF_TENANTS,
     )
+
+
+def _encoded(spans: Sequence[ReadableSpan]) -> bytes:
+    return bytes(encode_spans(spans).SerializeToString())
 
 
 def _prepared(tenant: str, destination: Destination) -> Callable[[ReadableSpan], ReadableSpan]:

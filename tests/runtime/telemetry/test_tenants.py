@@ -14,7 +14,6 @@ from support.collectors import a_collector, a_hanging_collector, a_refusing_coll
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import ConfigurationError
 from tenantry_runtime.telemetry.post import PostLimits, close_all
-from tenantry_runtime.telemetry.tenant_exporter import TenantExporter
 from tenantry_runtime.telemetry.tenants import (
     Destination,
     TenantPosts,
@@ -70,11 +69,7 @@ def test_what_was_said_goes_to_the_tenant_that_wants_it_and_not_to_the_operator(
 
 def with_posts(spans: Sequence[ReadableSpan], **endpoints: str) -> TenantPosts:
     tenants = {name: Destination(endpoint=url) for name, url in endpoints.items()}
-    posts = TenantPosts(
-        TenantTraces(tenants=tenants),
-        limits=LIMITS,
-        exporter=lambda each: TenantExporter(each.endpoint, each.headers, timeout_s=0.5),
-    )
+    posts = TenantPosts(TenantTraces(tenants=tenants), limits=LIMITS, timeout_s=0.5)
     for span in spans:
         posts.take(span)
     close_all(posts.posts, 10.0)
@@ -131,6 +126,8 @@ def test_content_is_for_those_who_said_so() -> None:
     [
         "nonsense",
         "[tenants.a]\n",
+        '[tenants.a]\nheaders = { a = "b" }\n',
+        '[tenants.a]\nlogs = "otlp.example.com"\n',
         '[tenants.a]\nendpoint = "ftp://x"\n',
         '[tenants.a]\nendpoint = "http://x"\ncontents = true\n',
     ],

@@ -11,7 +11,7 @@ from .broker import Tail, TailBroker
 from .filters import TailFilters, read_filters
 from .kept import KeptLogs, LogLimits, LogPage, open_logs
 from .listener import open_tail_listener
-from .sink import WorkerLogs, open_worker_logs
+from .sink import TakeRecord, WorkerLogs, open_worker_logs
 from .trace import TraceMessage, trace_of
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Tail",
     "TailBroker",
     "TailFilters",
+    "TakeRecord",
     "TraceMessage",
     "WorkerLogs",
     "open_logs",
