@@ -62,3 +62,44 @@ def test_a_workers_log_is_at_its_tenants_collector_and_the_rest_at_the_operators
         assert services == {"tenantry-edge", "tenantry-node"}
         said = [record.body.string_value for record in operator.records]
         assert not [each for each in said if "a line" in each or "out of luck" in each]
+
+
+ADDS = """
+class Default(WorkerEntrypoint):
+    async def add(self, a, b):
+        print("adding")
+        return a + b
+
+    async def fetch(self, request):
+        return Response("seven")
+"""
+
+ASKS = """
+class Default(WorkerEntrypoint):
+    async def fetch(self, request):
+        response = await self.env.ADDS.fetch("http://any/")
+        return Response(f"{await self.env.ADDS.add(3, 4)} {await response.text()}")
+"""
+
+
+def test_workers_that_call_each_other_are_one_trace(tmp_path: Path) -> None:
+    with a_collector() as logs, a_collector() as traces:
+        variables = {"TENANTRY_TENANT_TRACES": tenants_file(tmp_path, logs=logs, traces=traces)}
+        with dev_workers(tmp_path, variables) as workers:
+            workers.deploy("adds", ADDS)
+            service = {"type": "service", "name": "ADDS", "service": "adds"}
+            workers.deploy("asks", ASKS, [service])
+            assert workers.get("asks").text == "7 seven"
+            workers.server.interrupt()
+            assert workers.server.wait_for_end() == 0
+        names = {span.span_id: span.name for span in traces.spans}
+        parents = sorted((span.name, names.get(span.parent_span_id)) for span in traces.spans)
+        [line] = [each for each in logs.records if each.body.string_value == "adding"]
+        assert names[line.span_id] == "rpc adds"
+    assert parents == [
+        ("GET adds", "call adds"),
+        ("GET asks", None),
+        ("call adds", "GET asks"),
+        ("call adds", "GET asks"),
+        ("rpc adds", "call adds"),
+    ]

@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 import anyio
 from opentelemetry.metrics import Meter, NoOpMeter
-from opentelemetry.trace import NoOpTracer
+from opentelemetry.trace import NoOpTracer, Tracer
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -33,7 +33,7 @@ from tenantry_runtime.errors import ConfigurationError
 from tenantry_runtime.telemetry.metrics import IsolateMetrics, WorkerMeter
 from tenantry_runtime.tenancy.secret_keys import KeySource
 from tenantry_runtime.tenancy.workers import WorkerStore
-from tenantry_runtime.workers.bindings import open_bindings
+from tenantry_runtime.workers.bindings import TracedCalls, open_bindings
 from tenantry_runtime.workers.bundles.blobs import StoredBundles
 from tenantry_runtime.workers.bundles.dependencies import Dependencies
 from tenantry_runtime.workers.bundles.resolver import Resolver
@@ -154,7 +154,7 @@ async def open_workers(
         if meter is not None and running.engine is not None:
             IsolateMetrics(running.engine.statistics).register(meter)
         cron = None
-        tracer = None if isinstance(services.tracer, NoOpTracer) else services.tracer
+        tracer = _tracer(services)
         if config.cron and running.engine is not None:
             cron = CronRunner(
                 schedules=store,
@@ -273,7 +273,8 @@ async def _running(
                 templates, bindings=bindings, bundles=bundles, sink=sink, config=read.engine
             )
         )
-        bindings.attach(engine)
+        tracer = _tracer(services)
+        bindings.attach(engine if tracer is None else TracedCalls(engine, tracer))
         engines.append(engine)
         yield _Running(
             engine=engine,
@@ -282,6 +283,11 @@ async def _running(
             directory=directory,
             dependencies=dependencies,
         )
+
+
+def _tracer(services: Services) -> Tracer | None:
+    """Return what records spans; None: nobody does."""
+    return None if isinstance(services.tracer, NoOpTracer) else services.tracer
 
 
 def _dependencies(

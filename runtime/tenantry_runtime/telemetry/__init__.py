@@ -7,9 +7,10 @@ from .logs import exported_log, logging_of_requests
 from .request_span import ClientGone, RequestSpan
 from .setup import tracing
 from .tracer import EdgeTracer, TracingStatistics
-from .worker_span import WorkerSpan
+from .worker_span import CallSpan, WorkerSpan
 
 __all__ = [
+    "CallSpan",
     "ClientGone",
     "EdgeTracer",
     "Journey",

@@ -1,10 +1,11 @@
-"""The span of one invocation of a worker: the parent of all that the worker asks models meanwhile."""
+"""The span of one invocation of a worker: the parent of all that it asks models and other workers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from opentelemetry import context as contexts, trace
+from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -12,8 +13,8 @@ from tenantry_runtime.core import TenantId
 
 from . import names
 
-HTTP, TIMER = "http", "timer"
-"""What began an invocation, as the conventions name it."""
+HTTP, TIMER, OTHER = "http", "timer", "other"
+"""What began an invocation, as the conventions name it; `OTHER` is a worker that calls a method."""
 
 _propagator = TraceContextTextMapPropagator()
 
@@ -32,10 +33,11 @@ class WorkerSpan:
         request_id: str,
         version_id: str = "",
         trigger: str = HTTP,
+        rpc_method: str = "",
     ) -> None:
         """Continue the trace that the headers' `traceparent` names, or start one.
 
-        `method` is empty, and `trigger` is `TIMER`, for what no request began.
+        `method` is empty, and `trigger` is another, for what no request began.
         """
         attributes = {
             names.WORKER: worker,
@@ -48,16 +50,17 @@ class WorkerSpan:
             attributes[names.HTTP_METHOD] = method
         if version_id:
             attributes[names.WORKER_VERSION] = version_id
+        if rpc_method:
+            attributes[names.RPC_METHOD] = rpc_method
         self._is_http = trigger == HTTP
         self._span = tracer.start_span(
-            f"{method} {worker}" if method else f"{trigger} {worker}",
+            f"{method or ('rpc' if rpc_method else trigger)} {worker}",
             context=_propagator.extract(headers),
             kind=SpanKind.SERVER,
             attributes=attributes,
         )
         context = trace.set_span_in_context(self._span)
-        carrier: dict[str, str] = {}
-        _propagator.inject(carrier, context)
+        carrier = _carried(context)
         self.traceparent = carrier.get("traceparent", "")
         """What the invocation carries, so that its calls of models are children."""
         self.tracestate = carrier.get("tracestate", "")
@@ -82,3 +85,33 @@ class WorkerSpan:
             self._span.set_status(StatusCode.ERROR)
         self._span.end()
         contexts.attach(self._outer)
+
+
+class CallSpan:
+    """The caller's side of one call of a worker by another: the parent of the span of the one called."""
+
+    def __init__(
+        self, tracer: Tracer, *, headers: Mapping[str, str], worker: str, tenant: TenantId
+    ) -> None:
+        """Continue the trace of the worker that calls, which `headers` name; `worker` is called."""
+        self._span = tracer.start_span(
+            f"call {worker}",
+            context=_propagator.extract(headers),
+            kind=SpanKind.CLIENT,
+            attributes={names.WORKER: worker, names.TENANT: tenant},
+        )
+        self.headers = _carried(trace.set_span_in_context(self._span))
+        """What names it to the one that is called."""
+
+    def end(self, *, outcome: str) -> None:
+        """End it; `outcome` is "" if all went well."""
+        if outcome:
+            self._span.set_attribute(names.ERROR_TYPE, outcome)
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()
+
+
+def _carried(context: Context) -> dict[str, str]:
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier, context)
+    return carrier

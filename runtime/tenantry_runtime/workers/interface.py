@@ -212,8 +212,8 @@ class WorkerFailed(Exception):
         super().__init__(outcome, message)
 
 
-class Engine(Protocol):
-    """Runs versions of workers in isolates of their own."""
+class CalledEngine(Protocol):
+    """What of an engine other workers reach."""
 
     def fetch(
         self, version: WorkerVersion, request: HttpRequest, invocation: Invocation
@@ -222,12 +222,6 @@ class Engine(Protocol):
 
         Raises `WorkerFailed`.
         """
-        ...
-
-    async def scheduled(
-        self, version: WorkerVersion, cron: str, scheduled_ms: int, invocation: Invocation
-    ) -> None:
-        """Run a cron trigger to its end. Raises `WorkerFailed`."""
         ...
 
     async def rpc(
@@ -239,6 +233,16 @@ class Engine(Protocol):
         invocation: Invocation,
     ) -> object:
         """Call a method of an entrypoint. Raises `WorkerFailed`."""
+        ...
+
+
+class Engine(CalledEngine, Protocol):
+    """Runs versions of workers in isolates of their own."""
+
+    async def scheduled(
+        self, version: WorkerVersion, cron: str, scheduled_ms: int, invocation: Invocation
+    ) -> None:
+        """Run a cron trigger to its end. Raises `WorkerFailed`."""
         ...
 
     async def try_load(self, version: WorkerVersion, *, cpu_ms: float = 1000.0) -> float:

@@ -8,6 +8,7 @@ from opentelemetry.semconv._incubating.attributes import (
     faas_attributes,
     gen_ai_attributes,
     http_attributes,
+    rpc_attributes,
     server_attributes,
 )
 from opentelemetry.semconv.attributes import error_attributes
@@ -24,7 +25,8 @@ ATTRIBUTES = {
 OWN = {value for value in ATTRIBUTES.values() if value.startswith("tenantry.")}
 
 _CONVENTIONS = (
-    *(faas_attributes, gen_ai_attributes, http_attributes, server_attributes, error_attributes),
+    *(faas_attributes, gen_ai_attributes, http_attributes, rpc_attributes, server_attributes),
+    error_attributes,
 )
 
 
@@ -38,7 +40,7 @@ def test_the_page_has_every_attribute_and_no_other() -> None:
     text = PAGE.read_text()
     table = {row.split("`")[1] for row in text.splitlines() if row.startswith("| `tenantry.")}
     assert table == OWN
-    quoted = set(re.findall(r"`((?:gen_ai|http|server|error|faas)\.[a-z_.]+)`", text))
+    quoted = set(re.findall(r"`((?:gen_ai|http|rpc|server|error|faas)\.[a-z_.]+)`", text))
     assert quoted == set(ATTRIBUTES.values()) - OWN
 
 

@@ -2,5 +2,6 @@
 
 from .host import HostBindings, open_bindings
 from .outbound.config import HostRules, OutboundConfig
+from .traced_calls import TracedCalls
 
-__all__ = ["HostBindings", "HostRules", "OutboundConfig", "open_bindings"]
+__all__ = ["HostBindings", "HostRules", "OutboundConfig", "TracedCalls", "open_bindings"]

@@ -18,8 +18,8 @@ from tenantry_runtime.workers.interface import (
     FETCH,
     ByteStream,
     CallContext,
+    CalledEngine,
     CallRefused,
-    Engine,
     HttpResponse,
     StreamResult,
 )
@@ -63,7 +63,7 @@ class HostBindings:
         self._outbound = outbound
         self._secrets = secrets
 
-    def attach(self, engine: Engine) -> None:
+    def attach(self, engine: CalledEngine) -> None:
         """Say who runs the workers that workers call; before the first of them runs."""
         self._services.engine = engine
 

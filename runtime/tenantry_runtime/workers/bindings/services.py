@@ -4,7 +4,7 @@
 |---|---|
 | the worker, its entrypoint | what the version's own binding says |
 | the version that answers | what of the worker is deployed now |
-| trace, session, client | the caller's |
+| trace, session, client | the caller's; where spans are recorded, the call's own (`traced_calls.py`) |
 | depth | one more than the caller's |
 """
 
@@ -28,8 +28,8 @@ from tenantry_runtime.errors import TenantryError
 from tenantry_runtime.workers.interface import (
     ByteStream,
     CallContext,
+    CalledEngine,
     CallRefused,
-    Engine,
     HttpRequest,
     HttpResponse,
     Invocation,
@@ -84,7 +84,7 @@ class ServiceCalls:
 
     def __init__(self, versions: Versions, tasks: TaskGroup) -> None:
         """`tasks` run the workers that are called, as long as somebody reads what they answer."""
-        self.engine: Engine | None = None
+        self.engine: CalledEngine | None = None
         """Who runs them; set before the first worker runs."""
         self._versions = versions
         self._tasks = tasks
@@ -133,7 +133,7 @@ class ServiceCalls:
 
     async def _callee(
         self, context: CallContext, binding: ServiceBinding
-    ) -> tuple[Engine, WorkerVersion, Invocation]:
+    ) -> tuple[CalledEngine, WorkerVersion, Invocation]:
         if context.invocation.depth >= MAX_DEPTH:
             raise CallRefused(
                 "Error",

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from support.bindings import (
-    INVOCATION,
-    OTHER_TENANT,
-    TENANT,
-    Caller,
-    Pieces,
-    World,
-    a_version,
-    a_world,
-    whole,
-)
+from support.bindings import INVOCATION, TENANT, Pieces, whole
+from support.called_workers import FakeEngine, a_caller
 from tenantry_runtime.workers.bindings.services import MAX_DEPTH
 from tenantry_runtime.workers.interface import (
     CallRefused,
@@ -31,70 +19,9 @@ from tenantry_runtime.workers.interface import (
     WorkerFailed,
 )
 from tenantry_runtime.workers.outcome import Outcome
-from tenantry_runtime.workers.spec import ServiceBinding, WorkerVersion
+from tenantry_runtime.workers.spec import WorkerVersion
 
 PATIENCE_S = 30.0
-
-Handler = Callable[[WorkerVersion, HttpRequest, Invocation], Awaitable[HttpResponse]]
-
-
-async def greet(_: WorkerVersion, request: HttpRequest, __: Invocation) -> HttpResponse:
-    return HttpResponse(status=200, body=f"{request.method} {request.url}".encode())
-
-
-@dataclass(slots=True)
-class FakeEngine:
-    """Runs handlers of tests as if they were workers."""
-
-    handler: Handler = greet
-    seen: list[tuple[WorkerVersion, Any, Invocation]] = field(default_factory=list)
-    entered: anyio.Event = field(default_factory=anyio.Event)
-    left: anyio.Event = field(default_factory=anyio.Event)
-
-    @asynccontextmanager
-    async def fetch(
-        self, version: WorkerVersion, request: HttpRequest, invocation: Invocation
-    ) -> AsyncIterator[HttpResponse]:
-        self.seen.append((version, request, invocation))
-        self.entered.set()
-        try:
-            yield await self.handler(version, request, invocation)
-        finally:
-            self.left.set()
-
-    async def scheduled(
-        self, version: WorkerVersion, cron: str, scheduled_ms: int, invocation: Invocation
-    ) -> None:
-        raise AssertionError
-
-    async def rpc(
-        self,
-        version: WorkerVersion,
-        method: str,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        invocation: Invocation,
-    ) -> object:
-        self.seen.append((version, (method, args, kwargs), invocation))
-        if method == "fails":
-            raise WorkerFailed(Outcome.EXCEPTION, "it broke")
-        return {"called": method}
-
-    async def try_load(self, version: WorkerVersion, *, cpu_ms: float = 1000.0) -> float:
-        raise AssertionError
-
-
-@asynccontextmanager
-async def a_caller(
-    folder: Path, engine: FakeEngine, *, service: str = "callee"
-) -> AsyncIterator[tuple[World, Caller]]:
-    async with a_world(folder) as world:
-        world.versions.known += [
-            a_version(worker="callee"),
-            a_version(worker="theirs", tenant=OTHER_TENANT),
-        ]
-        world.bindings.attach(engine)
-        yield world, world.caller(ServiceBinding(name="SVC", service=service, entrypoint="Admin"))
 
 
 @pytest.mark.asyncio
