@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 
@@ -11,9 +12,9 @@ from support.fake_loop import FakeLoop, FakeLoopConfig
 from support.fake_node import a_submit
 from tenantry_runtime.pool.frames import FrameBuffer, with_length
 from tenantry_runtime.pool.loop_channel import MAX_UNSENT_BYTES, LoopChannel, PeerGone
-from tenantry_runtime.pool.loop_log import LoopLog
-from tenantry_runtime.pool.loop_process import turn_forever
-from tenantry_runtime.pool.messages import Step
+from tenantry_runtime.pool.loop_log import MAX_CHARS, MAX_WAITING, LoopLog
+from tenantry_runtime.pool.loop_process import LOG_ROOM_BYTES, turn_forever
+from tenantry_runtime.pool.messages import NodeMessage, Step
 from tenantry_runtime.pool.shared_port import SharedMemoryPort
 from tenantry_runtime.pool.wire import decode_report, encode, pack
 
@@ -64,6 +65,44 @@ def test_a_loop_whose_front_does_not_read_waits_and_then_loses_nothing() -> None
 
     assert received == list(range(1, 200_001))
     assert not thread.is_alive()
+
+
+class Done(Exception):
+    """A loop that has turned often enough."""
+
+
+class TalkativeLoop(FakeLoop):
+    """Says more in each turn than its front ever reads."""
+
+    is_idle = False
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(FakeLoopConfig(step_s=0))
+        self._logger = logger
+        self._num_turns = 0
+
+    def turn(self) -> list[NodeMessage]:
+        self._num_turns += 1
+        if self._num_turns > 100:
+            raise Done
+        for _ in range(MAX_WAITING + 1):
+            self._logger.error("x" * MAX_CHARS)
+        return []
+
+
+def test_a_log_that_nobody_reads_makes_no_loop_wait() -> None:
+    front, peer = socket.socketpair()
+    channel = LoopChannel(peer)
+    log = LoopLog()
+    logger = logging.Logger("tenantry.test")
+    logger.addHandler(log)
+    port = SharedMemoryPort(0, lambda report: None)
+    with front:
+        # were it to wait, nobody would let it go
+        with pytest.raises(Done):
+            turn_forever(TalkativeLoop(logger), port, channel, log)
+        assert channel.num_unsent_bytes < LOG_ROOM_BYTES + 2 * MAX_CHARS
+    channel.close()
 
 
 def test_a_congested_channel_receives_nothing() -> None:
