@@ -19,6 +19,8 @@ from .event_loop import EdgeLoop
 from .garbage import collected_rarely
 from .process import run
 
+UNUSABLE = 1
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to end; 1 for a configuration that cannot be used, 2 for a wrong call."""
@@ -28,13 +30,25 @@ def main(arguments: Sequence[str]) -> int:
     try:
         log_to_stderr(os.environ)
         with logging_of_requests(os.environ):
-            config = read_config(Path(arguments[0]))
-            with collected_rarely():
-                anyio.run(run, config, backend_options={"loop_factory": EdgeLoop})
+            return _served(Path(arguments[0]))
     except ConfigurationError as error:
-        logging.getLogger(__name__).error("%s", error)
-        return 1
+        return _unusable(error)
+
+
+def _served(file: Path) -> int:
+    try:
+        config = read_config(file)
+        with collected_rarely():
+            anyio.run(run, config, backend_options={"loop_factory": EdgeLoop})
+    except ConfigurationError as error:
+        # said as long as there is a collector to hear it
+        return _unusable(error)
     return 0
+
+
+def _unusable(error: ConfigurationError) -> int:
+    logging.getLogger(__name__).error("%s", error)
+    return UNUSABLE
 
 
 if __name__ == "__main__":

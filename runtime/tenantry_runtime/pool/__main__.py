@@ -30,10 +30,22 @@ def main(arguments: list[str], *, build: str = ENGINE) -> int:
         log_to_stderr(os.environ)
         config = read_config(Path(arguments[0]))
         with _exported_log(config, os.environ) as export:
-            return anyio.run(lambda: serve_node(config, build=build, export=export))
+            return _served(config, build, export)
     except ConfigurationError as error:
-        _log.error("%s", error)
-        return UNUSABLE
+        return _unusable(error)
+
+
+def _served(config: NodeProcessConfig, build: str, export: TakeRecord | None) -> int:
+    try:
+        return anyio.run(lambda: serve_node(config, build=build, export=export))
+    except ConfigurationError as error:
+        # said as long as there is a collector to hear it
+        return _unusable(error)
+
+
+def _unusable(error: ConfigurationError) -> int:
+    _log.error("%s", error)
+    return UNUSABLE
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -18,7 +19,7 @@ from support.collectors import (
     attributes_of,
 )
 from support.fake_loop import FAIL, RAISE, FakeLoopConfig
-from support.fake_node import PATIENCE_S, FakeNode, a_node, a_submit
+from support.fake_node import PATIENCE_S, FakeNode, a_node, a_submit, start_process
 from tenantry_runtime.core import FinishReason
 from tenantry_runtime.errors import GenerationFailed
 from tenantry_runtime.pool.client import NodeClient, connect
@@ -107,6 +108,33 @@ async def test_a_node_that_cannot_serve_says_why_at_the_collector(
     async with a_node(tmp_path, FakeLoopConfig(problem="no such model")) as node:
         assert await ended(node) == UNUSABLE
     assert said(collector) == ["no such model"]
+
+
+@pytest.mark.parametrize(
+    ("module", "config", "problem"),
+    [
+        (
+            "support.fake_node",
+            {"address": "unix:/nowhere/node.sock", "engine": {}},
+            "cannot listen",
+        ),
+        ("tenantry_runtime.edge", {"nodes": []}, "nodes"),
+    ],
+    ids=["node", "edge"],
+)
+async def test_what_makes_a_start_impossible_is_told_at_the_collector(
+    tmp_path: Path,
+    collector: Collector,
+    module: str,
+    config: dict[str, object],
+    problem: str,
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_bytes(msgspec.json.encode(config))
+    async with start_process(module, str(file)) as process:
+        with anyio.fail_after(PATIENCE_S):
+            assert await process.wait() == UNUSABLE
+    assert problem in said(collector)[-1]
 
 
 @pytest.mark.parametrize("how", [a_hanging_collector, a_refusing_collector])
