@@ -16,6 +16,7 @@ from tenantry_runtime.pool.loop_log import MAX_CHARS, MAX_WAITING, LoopLog
 from tenantry_runtime.pool.loop_process import LOG_ROOM_BYTES, turn_forever
 from tenantry_runtime.pool.messages import NodeMessage, Step
 from tenantry_runtime.pool.shared_port import SharedMemoryPort
+from tenantry_runtime.pool.step_loop import Tell
 from tenantry_runtime.pool.wire import decode_report, encode, pack
 
 MAX_STEP_BYTES = 1 << 10
@@ -81,7 +82,7 @@ class TalkativeLoop(FakeLoop):
         self._logger = logger
         self._num_turns = 0
 
-    def turn(self) -> list[NodeMessage]:
+    def turn(self, tell_ahead: Tell | None = None) -> list[NodeMessage]:
         self._num_turns += 1
         if self._num_turns > 100:
             raise Done
