@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import anyio
+import pytest
 
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.workers.engine import Confined, EngineConfig, Exit, TemplateKey, open_engine
@@ -20,6 +21,7 @@ from tenantry_runtime.workers.interface import (
     HttpResponse,
     Invocation,
     Record,
+    WorkerFailed,
 )
 from tenantry_runtime.workers.isolate import (
     Attendant,
@@ -359,6 +361,12 @@ async def an_engine(
 async def ask(engine: WorkerEngine, version: WorkerVersion) -> HttpResponse:
     async with engine.fetch(version, A_REQUEST, an_invocation()) as response:
         return response
+
+
+async def failure(engine: WorkerEngine, version: WorkerVersion) -> WorkerFailed:
+    with pytest.raises(WorkerFailed) as raised:
+        await ask(engine, version)
+    return raised.value
 
 
 class _Load:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import anyio
 import anyio.lowlevel
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from support.worker_isolates import (
     A_REQUEST,
     NO_POOL,
-    FakeBindings,
     FakeBundles,
     FakeIsolate,
     FakeNursery,
@@ -20,10 +17,10 @@ from support.worker_isolates import (
     an_engine,
     an_invocation,
     ask,
+    failure,
     forever,
     hello,
 )
-from tenantry_runtime.errors import SecretKeyMissing
 from tenantry_runtime.workers.engine import EngineConfig, Exit
 from tenantry_runtime.workers.engine.engine import WorkerEngine
 from tenantry_runtime.workers.interface import (
@@ -31,11 +28,10 @@ from tenantry_runtime.workers.interface import (
     HttpResponse,
     LoadError,
     Record,
-    WorkerFailed,
 )
 from tenantry_runtime.workers.isolate import Attendant, Ending, EndingKind, InvocationFailed
 from tenantry_runtime.workers.outcome import Outcome
-from tenantry_runtime.workers.spec import WorkerLimits, WorkerVersion
+from tenantry_runtime.workers.spec import WorkerLimits
 
 pytestmark = pytest.mark.asyncio
 
@@ -58,12 +54,6 @@ class Gate:
     async def wait_for(self, num_in: int) -> None:
         while self.num_in < num_in:
             await self._came.wait()
-
-
-async def failure(engine: WorkerEngine, version: WorkerVersion) -> WorkerFailed:
-    with pytest.raises(WorkerFailed) as raised:
-        await ask(engine, version)
-    return raised.value
 
 
 async def test_many_invocations_of_a_version_share_one_isolate() -> None:
@@ -328,30 +318,6 @@ async def test_an_upload_is_tried_in_an_isolate_that_is_thrown_away() -> None:
         assert await engine.try_load(a_version()) == 12.0
         await nursery.isolates[0].ended.wait()
         assert nursery.isolates[0].process.is_killed
-
-
-async def test_a_machine_that_makes_no_isolates_is_the_runtime_s_fault_not_the_worker_s() -> None:
-    nursery, version = FakeNursery(), a_version()
-    nursery.problem = "no more processes"
-    async with an_engine(nursery) as engine:
-        assert (await failure(engine, version)).outcome is Outcome.INTERNAL
-        nursery.problem = None
-        assert (await ask(engine, version)).status == 200
-
-
-async def test_secrets_that_cannot_be_opened_are_the_runtime_s_fault_and_told_to_its_operator(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    class Locked(FakeBindings):
-        async def values(self, version: WorkerVersion) -> Mapping[str, object]:
-            raise SecretKeyMissing("acme", "API_KEY", "k1", "secrets.key")
-
-    version, records = a_version(), Records()
-    async with an_engine(FakeNursery(), bindings=Locked(), records=records) as engine:
-        assert (await failure(engine, version)).outcome is Outcome.INTERNAL
-    (record,) = records.records
-    assert [error.message for error in record.errors] == ["the worker could not be read"]
-    assert "add that key there" in caplog.text
 
 
 async def test_files_of_a_bundle_are_read_once_for_many_isolates() -> None:
