@@ -36,6 +36,8 @@ class WireNode:
         )
         self.heard: list[WorkMessage] = []
         self._call: Any = None
+        self._failure: str | None = None
+        self._ends = anyio.Event()
         self._changed = anyio.Event()
 
     async def say(self, *messages: NodeMessage) -> None:
@@ -55,6 +57,11 @@ class WireNode:
                     return heard[number]
                 await self._changed.wait()
 
+    async def end(self, failure: str | None) -> None:
+        """End the stream after what was said: in order, or by a failure."""
+        self._failure = failure
+        self._ends.set()
+
     # grpc has no types
     async def hello(self, _request: bytes, _context: Any) -> bytes:
         members = tuple(a_member(phase) for phase in BOTH)
@@ -67,6 +74,19 @@ class WireNode:
         await context.send_initial_metadata(())
         self._call = context
         self._announce()
+        async with anyio.create_task_group() as tasks:
+
+            async def read() -> None:
+                await self._read(context)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(read)
+            await self._ends.wait()
+            tasks.cancel_scope.cancel()
+        if self._failure is not None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, self._failure)
+
+    async def _read(self, context: Any) -> None:
         joiner = FrameJoiner()
         while (frame := await context.read()) is not grpc.aio.EOF:
             message = joiner.add(frame)

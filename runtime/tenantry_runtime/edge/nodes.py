@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tenantry_runtime.errors import NodeUnavailable
 from tenantry_runtime.pool.interface import TokenSource
@@ -14,6 +14,7 @@ from tenantry_runtime.pool.messages import (
     NodeStatistics,
     PrefixChanges,
     ServedElsewhere,
+    Submit,
 )
 from tenantry_runtime.pool.pairing import differences
 from tenantry_runtime.routing.member import MemberId
@@ -118,6 +119,12 @@ class Nodes:
             self.router.learn(node, changes)
         except ValueError as error:
             _log.warning("node %s: unreadable prefix changes: %s", node, error)
+
+    def lost(self, node: str, reason: str, unfinished: Sequence[Submit]) -> None:
+        """Whoever routes asks whether it is healthy."""
+
+    def left(self, node: str, cut_off: Sequence[Submit]) -> None:
+        """The same."""
 
     def _pass_on(self, source: str, served: ServedElsewhere) -> None:
         """Tell the other nodes that have members of the pool."""

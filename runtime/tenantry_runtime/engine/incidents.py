@@ -18,7 +18,6 @@ from tenantry_runtime.cache.fault_word import disagreement, logical_page
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.log_lines import TRACE_ID, about
 from tenantry_runtime.pool.messages import Incident
-from tenantry_runtime.traceparent import span_ids
 
 from .plan import Entry, StepPlan
 from .sequence import Sequence
@@ -78,7 +77,7 @@ def incident_of(plan: StepPlan, entry: Entry, fault: int, now_s: float) -> Incid
         logical_page=page,
         page=lease.indices[page] if page is not None and page < len(lease) else None,
         found=found_of(fault),
-        trace_id=_trace_id(submit.traceparent),
+        trace_id=submit.trace_id,
     )
 
 
@@ -103,14 +102,8 @@ def handoff_incident(
         logical_page=logical_page,
         page=lease.indices[logical_page] if is_held and logical_page is not None else None,
         found=found,
-        trace_id=_trace_id(sequence.submit.traceparent),
+        trace_id=sequence.submit.trace_id,
     )
-
-
-def _trace_id(traceparent: str) -> str:
-    """Return the trace that a W3C header names; "" of none."""
-    ids = span_ids(traceparent)
-    return "" if ids is None else ids.trace_id
 
 
 def found_of(fault: int) -> tuple[str, ...]:

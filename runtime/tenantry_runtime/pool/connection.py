@@ -86,6 +86,9 @@ MAX_UNREAD_TOKENS = 1 << 14
 HANDSHAKE_TIMEOUT_S = 30.0
 """A node that still loads its members answers when they are there; then the edge asks again."""
 
+LEFT = "the node ended the stream"
+"""The end of a connection that the node has chosen."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -124,6 +127,8 @@ class Connection:
         self._pages = channel.unary_unary(PAGES)
         self._outbox = Outbox(max_bytes=MAX_UNSENT_BYTES)
         self._running: dict[str, _Running] = {}
+        self._cut_off: list[Submit] = []
+        """What the node has ended because it ends itself."""
         self._serial = count()
         self._last_turn_ns = 0
 
@@ -191,6 +196,7 @@ class Connection:
             tasks.start_soon(until_lost, self._send)
             tasks.start_soon(until_lost, self._receive)
             tasks.start_soon(self._watch, liveness)
+        self._tell_end(reasons[0])
         return reasons[0]
 
     def lose(self) -> None:
@@ -218,9 +224,10 @@ class Connection:
             message = joiner.add(frame)
             if message is not None:
                 self._accept(decode_node_message(message))
-        return "the node ended the stream"
+        return LEFT
 
     async def _watch(self, liveness: Liveness) -> None:
+        was_silent = False
         while True:
             await anyio.sleep(liveness.ask_every_s)
             try:
@@ -228,9 +235,25 @@ class Connection:
             except ConnectionLost as error:
                 # whether the node is lost, the stream knows; silence alone makes it unhealthy
                 _log.warning("no statistics: %s", error)
-            if self._running and time.monotonic() - self.progress_s > liveness.lost_after_s:
+            is_silent = time.monotonic() - self.progress_s > liveness.lost_after_s
+            if is_silent and (self._running or not was_silent):
                 _log.warning("node %s has not turned for too long", self._address)
+                self._tell_lost(f"its step loop has not turned for {liveness.lost_after_s:g} s")
                 self.give_up()
+            was_silent = is_silent
+
+    def _tell_end(self, reason: str) -> None:
+        if reason != LEFT:
+            self._tell_lost(reason)
+        elif self._observer is not None:
+            self._observer.left(self._address, self._unfinished())
+
+    def _tell_lost(self, reason: str) -> None:
+        if self._observer is not None:
+            self._observer.lost(self._address, reason, self._unfinished())
+
+    def _unfinished(self) -> list[Submit]:
+        return [*self._cut_off, *(running.submit for running in self._running.values())]
 
     def _accept(self, message: NodeMessage) -> None:
         match message:
@@ -253,6 +276,8 @@ class Connection:
             case Failed(request_id=name):
                 failed = self._running.pop(name, None)
                 if failed is not None:
+                    if message.is_cut_off:
+                        self._cut_off.append(failed.submit)
                     failed.mailbox.fail(self._error(message, failed.submit))
 
     def _pass_on(self, tokens: SequenceTokens) -> None:

@@ -48,6 +48,8 @@ class EdgeStream:
     num_pending_tokens: int = 0
     is_ending: bool = False
     """Nothing follows what is pending."""
+    failure: str | None = None
+    """Why, if the node has not chosen to end."""
     _pending: dict[str, PendingTokens] = field(default_factory=dict)
     _notices: list[SequenceReport] = field(default_factory=list)
     _step: int = 0
@@ -215,12 +217,14 @@ class Dispatch:
             stream.prefixes.add(changes)
             stream.announce()
 
-    def end(self, problem: str) -> None:
-        """Fail every sequence and end every stream, because the step loop is gone."""
+    def end(self, problem: str, *, is_chosen: bool = False) -> None:
+        """Fail every sequence and end every stream: the step loop is gone, or the node has chosen to end."""
         for name in list(self._routes):
-            self.report(Failed(request_id=name, reason="internal", message=problem))
+            cut_off = Failed(request_id=name, reason="internal", message=problem, is_cut_off=True)
+            self.report(cut_off)
         for stream in self._streams:
             stream.is_ending = True
+            stream.failure = None if is_chosen else problem
             stream.announce()
 
     def statistics(self) -> DispatchStatistics:

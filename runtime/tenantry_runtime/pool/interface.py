@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -113,4 +113,12 @@ class NodeObserver(Protocol):
 
     def changed(self, node: str, description: NodeDescription, changes: PrefixChanges) -> None:
         """Take what has changed in the prefix trees of one life of a node."""
+        ...
+
+    def lost(self, node: str, reason: str, unfinished: Sequence[Submit]) -> None:
+        """Take that a node is given up, and what was running there; told again while it is silent."""
+        ...
+
+    def left(self, node: str, cut_off: Sequence[Submit]) -> None:
+        """Take that a node has ended in order, and what it did not let finish."""
         ...

@@ -184,6 +184,12 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     def party(self) -> str:
         return party_of(self.tenant, is_background=self.is_background)
 
+    @property
+    def trace_id(self) -> str:
+        """32 hexadecimal digits; empty: nobody traces it."""
+        ids = span_ids(self.traceparent)
+        return "" if ids is None else ids.trace_id
+
 
 class HandoffTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Pages that a decode member has reserved for one hand-off."""
@@ -276,6 +282,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     """`capacity` (never ran; come back later), `context`, `cache_integrity`, `handoff`, `deadline` (it had
     no token in time) or `internal`."""
     message: str
+    is_cut_off: bool = False
+    """It failed because the node ends, or its step loop has."""
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):

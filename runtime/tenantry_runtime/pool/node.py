@@ -107,7 +107,7 @@ async def serve_node(
             async def leave() -> None:
                 await drain.until_over(dispatch, config.drain_s)
                 outcome.append(STOPPED)
-                dispatch.end("the node is stopping")
+                dispatch.end("the node is stopping", is_chosen=True)
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(drain.follow_signals)

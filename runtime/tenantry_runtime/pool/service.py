@@ -170,6 +170,8 @@ class NodeService:
                 self._link.post(cancel)
         if problem is not None:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        if stream.failure is not None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, stream.failure)
 
     async def _send(self, stream: EdgeStream, context: Any) -> None:
         """Return when the edge has all that it is owed, or is gone."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from support.fake_node import PATIENCE_S
 from support.routes import MODEL
@@ -202,6 +203,8 @@ class Notes:
     def __init__(self) -> None:
         self.reports: list[NodeStatistics] = []
         self.changes: list[PrefixChanges] = []
+        self.losses: list[tuple[str, list[str]]] = []
+        self.leaves: list[list[str]] = []
         self.bell = Bell()
 
     def reported(self, node: str, statistics: NodeStatistics) -> None:
@@ -211,6 +214,14 @@ class Notes:
     def changed(self, node: str, description: NodeDescription, changes: PrefixChanges) -> None:
         assert description.incarnation == 7
         self.changes.append(changes)
+        self.bell.ring()
+
+    def lost(self, node: str, reason: str, unfinished: Sequence[Submit]) -> None:
+        self.losses.append((reason, [each.request_id for each in unfinished]))
+        self.bell.ring()
+
+    def left(self, node: str, cut_off: Sequence[Submit]) -> None:
+        self.leaves.append([each.request_id for each in cut_off])
         self.bell.ring()
 
 
@@ -231,8 +242,9 @@ async def test_an_observer_hears_of_prefixes_and_loads(tmp_path: Path) -> None:
 async def test_sequences_of_a_loop_that_is_silent_for_too_long_are_given_up(
     tmp_path: Path,
 ) -> None:
+    notes = Notes()
     liveness = Liveness(ask_every_s=0.01, stale_after_s=0.2, lost_after_s=0.3)
-    async with a_connection(tmp_path, liveness=liveness) as (node, client):
+    async with a_connection(tmp_path, liveness=liveness, observer=notes) as (node, client):
         async with client.generate(a_submit()) as sequence:
             name = (await node.hear(PackedSubmit)).request_id
             # the front answers, and the loop's last turn stays the same
@@ -241,6 +253,36 @@ async def test_sequences_of_a_loop_that_is_silent_for_too_long_are_given_up(
 
         assert not client.is_healthy
         assert (await node.hear(Cancel)).request_id == name
+    # and an edge that leaves has lost nobody
+    assert notes.losses == [("its step loop has not turned for 0.3 s", ["request"])]
+    assert notes.leaves == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("is_failure", [True, False], ids=["fails", "leaves in order"])
+async def test_an_observer_hears_how_a_node_ends_and_what_it_had(
+    tmp_path: Path, is_failure: bool
+) -> None:
+    notes = Notes()
+    async with (
+        a_connection(tmp_path, observer=notes) as (node, client),
+        client.generate(a_submit()) as cut_off,
+        client.generate(replace(a_submit(), request_id="other")) as running,
+    ):
+        name = (await node.hear(PackedSubmit)).request_id
+        await node.say(Failed(request_id=name, reason="internal", message="I end", is_cut_off=True))
+        await node.end("the step loop died" if is_failure else None)
+        with anyio.fail_after(PATIENCE_S):
+            with pytest.raises(GenerationFailed, match="I end"):
+                await anext(cut_off)
+            with pytest.raises(NodeLost):
+                await anext(running)
+
+    had = ["request", "other"]
+    if is_failure:
+        assert (notes.losses, notes.leaves) == ([("UNAVAILABLE: the step loop died", had)], [])
+    else:
+        assert (notes.losses, notes.leaves) == ([], [had])
 
 
 def test_another_machine_is_not_reached_without_certificates(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ async def test_the_end_fails_what_runs_after_the_tokens_it_had() -> None:
 
     assert await stream.take() == [
         a_step(("a", (1,))),
-        Failed(request_id="a", reason="internal", message="the loop died"),
+        Failed(request_id="a", reason="internal", message="the loop died", is_cut_off=True),
     ]
     assert await stream.take() == []
     assert await quiet.take() == []

@@ -107,7 +107,10 @@ async def test_a_second_signal_ends_the_node_at_once(tmp_path: Path) -> None:
             while isinstance(message := await edge.read(), Step):
                 pass
         assert message == Failed(
-            request_id="endless", reason="internal", message="the node is stopping"
+            request_id="endless",
+            reason="internal",
+            message="the node is stopping",
+            is_cut_off=True,
         )
         assert await ended(node) == STOPPED
         for pid in pids:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -27,7 +28,14 @@ from support.raw_edge import a_raw_edge
 from tenantry_runtime.errors import GenerationFailed, NodeUnavailable, TenantryError
 from tenantry_runtime.pool.client import NodeClient, connect
 from tenantry_runtime.pool.liveness import Liveness
-from tenantry_runtime.pool.messages import Failed, Step
+from tenantry_runtime.pool.messages import (
+    Failed,
+    NodeDescription,
+    NodeStatistics,
+    PrefixChanges,
+    Step,
+    Submit,
+)
 from tenantry_runtime.pool.node import LOOP_DIED, STOPPED, UNUSABLE
 
 pytestmark = pytest.mark.cluster
@@ -47,13 +55,31 @@ async def read_until_error(client: NodeClient, first_token: anyio.Event) -> Tena
     raise AssertionError("an endless sequence has ended")
 
 
+class Losses:
+    """A `NodeObserver` that notes how nodes end."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str, list[str]]] = []
+
+    def reported(self, node: str, statistics: NodeStatistics) -> None: ...
+
+    def changed(self, node: str, description: NodeDescription, changes: PrefixChanges) -> None: ...
+
+    def lost(self, node: str, reason: str, unfinished: Sequence[Submit]) -> None:
+        self.heard.append((node, reason, [each.request_id for each in unfinished]))
+
+    def left(self, node: str, cut_off: Sequence[Submit]) -> None:
+        self.lost(node, "in order", cut_off)
+
+
 @pytest.mark.asyncio
 async def test_when_the_loop_is_killed_its_sequences_fail_and_the_node_exits(
     tmp_path: Path,
 ) -> None:
-    async with a_node(tmp_path) as node, connect(node.address) as client:
+    losses = Losses()
+    async with a_node(tmp_path) as node, connect(node.address, observer=losses) as client:
         await client.ready()
-        async with client.generate(a_submit(max_tokens=ENDLESS)) as sequence:
+        async with client.generate(a_submit("cut off", max_tokens=ENDLESS)) as sequence:
             await anext(sequence)
             os.kill(node.loop_pid, signal.SIGKILL)
 
@@ -65,6 +91,9 @@ async def test_when_the_loop_is_killed_its_sequences_fail_and_the_node_exits(
             assert await node.process.wait() == LOOP_DIED
             while client.is_healthy:
                 await anyio.lowlevel.checkpoint()
+    # by its observer too, who is told what was running and why it is not
+    reason = "UNAVAILABLE: the step loop was ended by SIGKILL"
+    assert losses.heard == [(node.address, reason, ["cut off"])]
 
 
 @pytest.mark.asyncio
