@@ -178,9 +178,11 @@ def _incidents(overview: Overview) -> RenderableType:
 
     if not overview.incidents:
         return Text("no incidents", "dim")
-    table = _table("incident", "node", "model", "tenant", "op", "found")
+    table = _table("incident", "kind", "node", "tenants", "detail")
     for each in overview.incidents[:MAX_INCIDENTS]:
-        moment = datetime.fromtimestamp(each.time_ms / 1000, UTC).strftime("%m-%d %H:%M:%S")
-        found = Text(", ".join(each.found), "red")
-        table.add_row(moment, each.node, each.model.rpartition("/")[2], each.tenant, each.op, found)
+        moment = datetime.fromtimestamp(each.began_ms / 1000, UTC).strftime("%m-%d %H:%M:%S")
+        # text, as what a node or a tenant is called may look like markup
+        cells = (each.kind, each.node, ", ".join(each.tenants), each.detail)
+        style = "red" if each.ended_ms is None else ""
+        table.add_row(moment, *(Text(cell, style) for cell in cells))
     return table

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,11 +13,32 @@ import pytest
 
 from support.command_line import workerctl
 from support.operating import Operator
+from tenantry_cli.incidents import KINDS
 from tenantry_cli.token import SCOPES
-from tenantry_runtime.pool.messages import Incident
-from tenantry_runtime.tenancy import Authenticator, Principal, Scope, open_store
+from tenantry_runtime.tenancy import (
+    Authenticator,
+    IncidentKind,
+    IncidentRecord,
+    Principal,
+    Scope,
+    open_store,
+)
 
 GLM = "@cf/zai-org/glm-5.2"
+
+LOST = IncidentRecord(
+    id="cafe" * 8,
+    kind=IncidentKind.NODE_LOST,
+    began_ms=1_900_000_000_000,
+    seen_ms=1_900_000_001_000,
+    edge="here:8787",
+    node="unix:node",
+    tenants=("acme", "bolt"),
+    request_ids=("r1", "r2"),
+    trace_ids=("4bf92f3577b34da6a3ce929d0e0e4736",),
+    detail="closed",
+    facts={"unfinished": 2, "carried": 1},
+)
 
 
 @pytest.fixture
@@ -215,6 +238,7 @@ def test_promises_of_more_than_there_is_are_warned_of(on_sqlite: Operator) -> No
         (["tenant", "delete", "nobody", "--yes"], "no account 'nobody'"),
         (["token", "create", "nobody"], "no account 'nobody'"),
         (["token", "list", "nobody"], "no account 'nobody'"),
+        (["incidents", "list", "--tenant", "nobody"], "no account 'nobody'"),
         (["token", "rotate", "tok_1"], "tok_1"),
         (["token", "revoke", "tok_1"], "tok_1"),
         (["plan", "create", "free"], "'free' exists already"),
@@ -244,6 +268,7 @@ def test_what_is_impossible_is_said_in_one_line(
         (["plan", "set", "free", "--model", "glm-5.2", "--weight", "2"], "leave out --model"),
         (["token", "create", "acme", "--expires", "soon"], "15m, 12h or 90d"),
         (["token", "create", "acme", "--scope", "root"], "root"),
+        (["incidents", "list", "--kind", "fire"], "node_lost"),
     ],
     ids=lambda value: " ".join(value[2:]) if isinstance(value, list) else "",
 )
@@ -278,34 +303,96 @@ def test_the_store_may_be_named_by_the_environment(postgresql_url: str, tmp_path
     assert "acme" in result.stdout
 
 
-def test_incidents_are_listed(operator: Operator) -> None:
-    incident = Incident(
-        time_s=1_900_000_000.0,
-        model=GLM,
-        request_id="r1",
-        tenant="acme",
-        step=7,
-        op="attend",
-        logical_page=None,
-        page=12,
-        found=("tag", "owner"),
-    )
-
-    async def record() -> None:
+def kept(operator: Operator, *records: IncidentRecord) -> None:
+    async def keep() -> None:
         async with open_store(operator.state_dir, url=operator.url) as store:
-            await store.incidents.record("unix:node", 1, [incident])
+            await store.incidents.record(records)
 
+    anyio.run(keep)
+
+
+def test_incidents_are_listed_and_shown(operator: Operator) -> None:
     operator.does("tenant", "create", "acme")
-    assert operator.does("incidents") == "none\n"
-    anyio.run(record)
+    operator.does("tenant", "create", "bolt")
+    assert operator.does("incidents", "list") == "none\n"
+    storm = replace(
+        LOST,
+        id="beef" * 8,
+        kind=IncidentKind.QUOTA_STORM,
+        began_ms=LOST.began_ms - 60_000,
+        node="",
+        tenants=("bolt",),
+    )
+    kept(operator, LOST, storm)
 
-    _, row = operator.does("incidents").splitlines()
-    assert re.split(r" {2,}", row) == [
-        *("2030-03-17 17:46", "unix:node", GLM, "acme", "r1", "7", "attend", "-", "tag, owner")
+    header, *rows = operator.does("incidents", "list").splitlines()
+    assert re.split(r" {2,}", header)[:4] == ["INCIDENT", "BEGAN", "ENDED", "KIND"]
+    assert [re.split(r" {2,}", row) for row in rows] == [
+        ["cafecafecafe", "2030-03-17 17:46", "-", "node_lost", "unix:node", "acme, bolt", "closed"],
+        ["beefbeefbeef", "2030-03-17 17:45", "-", "quota_storm", "-", "bolt", "closed"],
     ]
-    [listed] = operator.json("incidents", "--tenant", "acme")
-    assert (listed["time"], listed["page"]) == ("2030-03-17T17:46:40.000Z", 12)
-    assert operator.json("incidents", "--tenant", "beta") == []
+    for options, found in (
+        (["--tenant", "acme"], [LOST.id]),
+        (["--kind", "quota_storm"], [storm.id]),
+        (["--limit", "1"], [LOST.id]),
+        (["--kind", "drain"], []),
+    ):
+        listed = operator.json("incidents", "list", *options)
+        assert [each["id"] for each in listed] == found
+
+    assert operator.json("incidents", "show", "cafe") == {
+        "id": LOST.id,
+        "kind": "node_lost",
+        "began": "2030-03-17T17:46:40.000Z",
+        "seen": "2030-03-17T17:46:41.000Z",
+        "ended": None,
+        "edge": "here:8787",
+        "node": "unix:node",
+        "model": "",
+        "detail": "closed",
+        "facts": {"unfinished": 2, "carried": 1},
+        "tenants": ["acme", "bolt"],
+        "requests": ["r1", "r2"],
+        "traces": ["4bf92f3577b34da6a3ce929d0e0e4736"],
+    }
+    shown = [
+        re.split(r" {2,}", line)
+        for line in operator.does("incidents", "show", LOST.id).splitlines()
+    ]
+    assert ["kind", "node_lost"] in shown and ["unfinished", "2"] in shown
+    at = shown.index(["requests", "r1"])
+    assert shown[at + 1] == ["", "r2"]
+
+
+def test_incidents_are_looked_for_as_far_back_as_is_said(on_sqlite: Operator) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    on_sqlite.does("tenant", "create", "acme")
+    hours = [replace(LOST, id=f"{hour}", began_ms=now_ms - hour * 3_600_000) for hour in (1, 3)]
+    kept(on_sqlite, *hours)
+
+    assert [each["id"] for each in on_sqlite.json("incidents", "list", "--since", "2h")] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("incident_id", "problem"),
+    [
+        ("cafebabe", "did you mean cafecafe?"),
+        ("xyz", "`workerctl incidents list`"),
+        ("", "no incident ''"),
+        ("d00d", "several incidents"),
+    ],
+)
+def test_an_incident_that_is_not_there_is_said_with_its_nearest(
+    on_sqlite: Operator, incident_id: str, problem: str
+) -> None:
+    on_sqlite.does("tenant", "create", "acme")
+    kept(on_sqlite, LOST, replace(LOST, id="d00d1"), replace(LOST, id="d00d2"))
+
+    assert problem in on_sqlite.fails("incidents", "show", incident_id)
+
+
+def test_the_kinds_that_can_be_asked_for_are_those_that_there_are() -> None:
+    assert list(KINDS) == [str(kind) for kind in IncidentKind]
 
 
 def test_the_scopes_that_can_be_asked_for_are_those_that_there_are() -> None:

@@ -12,7 +12,12 @@ from rich.console import Console
 
 from tenantry_cli.top import top
 from tenantry_cli.top_view import compact, page_cells, rate, view
-from tenantry_runtime.edge.operator.report import NodeOverview, Overview, TenantOverview
+from tenantry_runtime.edge.operator.report import (
+    IncidentOverview,
+    NodeOverview,
+    Overview,
+    TenantOverview,
+)
 from tenantry_runtime.pool.pool_report import PoolReport, StepCounts
 
 POOL = PoolReport(
@@ -65,6 +70,26 @@ def test_a_node_that_began_anew_has_no_pace_yet() -> None:
     assert rate(5, 100, 1.0) == "-"
     assert rate(5, None, 1.0) == "-"
     assert rate(25, 5, 2.0) == "10"
+
+
+def test_incidents_of_all_kinds_are_shown_as_text() -> None:
+    lost = IncidentOverview(
+        id="i",
+        kind="node_lost",
+        began_ms=1_700_000_000_000,
+        ended_ms=None,
+        node="unix:[red]node",
+        model="",
+        tenants=("acme", "bolt"),
+        detail="Socket closed",
+    )
+    [line] = [
+        each
+        for each in shown(replace(an_overview(0, POOL), incidents=[lost]), None, width=100)
+        if "node_lost" in each
+    ]
+    assert "11-14 22:13:20" in line
+    assert all(text in line for text in ("unix:[red]node", "acme, bolt", "Socket closed"))
 
 
 def test_tenants_are_compared_with_their_promise() -> None:

@@ -21,7 +21,7 @@ from tenantry_runtime.routing.member import MemberId
 from tenantry_runtime.routing.placement import Asked, Placement
 from tenantry_runtime.routing.router import Router
 
-from .incidents import IncidentRecorder
+from .incidents import NodeIncidents
 from .service_reports import ServiceReports, concerns
 
 _log = logging.getLogger(__name__)
@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 class Nodes:
     """Keeps the router up to date. A `NodeObserver`: clients tell it what their nodes say.
 
-    What a node has given goes to the others that have members of the same pool, what it has found wrong
-    to the recorder, if there is one.
+    What a node has given goes to the others that have members of the same pool, what goes wrong with it
+    to `incidents`, if somebody wants to know.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Nodes:
         nodes: Iterable[TokenSource] = (),
         *,
         router: Router | None = None,
-        incidents: IncidentRecorder | None = None,
+        incidents: NodeIncidents | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.router = router or Router(differences=differences)
@@ -121,10 +121,17 @@ class Nodes:
             _log.warning("node %s: unreadable prefix changes: %s", node, error)
 
     def lost(self, node: str, reason: str, unfinished: Sequence[Submit]) -> None:
-        """Whoever routes asks whether it is healthy."""
+        if self._incidents is not None:
+            self._incidents.lost(node, reason, unfinished)
 
     def left(self, node: str, cut_off: Sequence[Submit]) -> None:
-        """The same."""
+        if self._incidents is not None:
+            self._incidents.left(node, cut_off)
+
+    def carried(self, request_id: str, failed: MemberId) -> None:
+        """Take that a request which a member has failed goes on elsewhere."""
+        if self._incidents is not None:
+            self._incidents.carried(failed.node, request_id)
 
     def _pass_on(self, source: str, served: ServedElsewhere) -> None:
         """Tell the other nodes that have members of the pool."""

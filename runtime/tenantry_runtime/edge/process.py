@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ from tenantry_runtime.tenancy.limits import open_limiter
 from .app import build_app
 from .batch_worker import BatchWorker
 from .config import EdgeConfig
-from .incidents import recording
+from .incidents import NodeIncidents, recording
 from .nodes import Nodes
 from .offer import load_offers
 from .open_requests import OpenRequests
@@ -69,7 +70,7 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
         # bound first, so that a port that is taken is an error before anything else starts
         with listening(config.host, config.port) as bound:
             async with (
-                _services(config, environ, meters) as services,
+                _services(config, environ, meters, name=_name(bound)) as services,
                 _workers(config, services, environ, meters, export_logs) as workers,
             ):
                 url = url_of(bound)
@@ -100,6 +101,11 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
                     if workers is not None:
                         await workers.drain(config.grace_s)
     _log.info("ended")
+
+
+def _name(bound: socket.socket) -> str:
+    """Return what tells this edge from others of its store, also after it has started anew."""
+    return f"{socket.gethostname()}:{bound.getsockname()[1]}"
 
 
 def _application(
@@ -162,7 +168,7 @@ async def _workers(
 
 @asynccontextmanager
 async def _services(
-    config: EdgeConfig, environ: Mapping[str, str], meters: Metering
+    config: EdgeConfig, environ: Mapping[str, str], meters: Metering, *, name: str
 ) -> AsyncIterator[Services]:
     catalog = load_catalog(Path(config.catalog) if config.catalog is not None else None)
     async with AsyncExitStack() as stack:
@@ -170,8 +176,8 @@ async def _services(
         store = await stack.enter_async_context(
             open_store(Path(config.state_dir), url=config.store)
         )
-        incidents = await stack.enter_async_context(recording(store.incidents))
-        nodes = Nodes(incidents=incidents)
+        recorder = await stack.enter_async_context(recording(store.incidents))
+        nodes = Nodes(incidents=NodeIncidents(recorder, edge=name))
         for node in config.known_nodes:
             client = connect(node.address, tls=node.tls, liveness=config.liveness, observer=nodes)
             nodes.add(await stack.enter_async_context(client))
@@ -190,6 +196,7 @@ async def _services(
         EdgeMetrics(
             num_open_requests=lambda: open_requests.statistics().num_open,
             ledger=ledger.statistics,
+            incidents=lambda: recorder.counts,
         ).register(meters.meter)
         yield Services(
             offers=await load_offers(catalog),

@@ -115,6 +115,7 @@ class RequestSequence:
                     placement, avoid = await self._place_again(error), ()
                 else:
                     placement, avoid = self._place_elsewhere(error, attempt.failed)
+                    self._nodes.carried(first.request_id, attempt.failed[0])
         self._nodes.router.lengths.add(self._asked.tenant, self._asked.model, len(self._output))
 
     def _context_tokens(self, placement: Placement) -> int:

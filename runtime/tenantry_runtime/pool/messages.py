@@ -57,6 +57,7 @@ import msgspec
 from msgspec import Meta
 
 from tenantry_runtime.core import ChosenLogprob, FinishReason, Phase, Sampling, Share
+from tenantry_runtime.traceparent import span_ids
 
 from .pool_report import PoolReport
 

@@ -5,7 +5,7 @@ from .accounts import Account
 from .admission import Limiter, NoLimits, Permit, Request
 from .authentication import Authenticator, Principal, require_scope
 from .billing import Entry, Interruption, Ledger, LedgerStatistics, NoLedger, Opening
-from .incidents import IncidentStore, StoredIncident
+from .incidents import IncidentKind, IncidentRecord, IncidentStore
 from .plan import Plan, Quota
 from .plans import DEFAULT_PLAN, StoredPlan
 from .store import Store, open_store
@@ -17,6 +17,8 @@ __all__ = [
     "Account",
     "Authenticator",
     "Entry",
+    "IncidentKind",
+    "IncidentRecord",
     "IncidentStore",
     "Interruption",
     "Ledger",
@@ -33,7 +35,6 @@ __all__ = [
     "Request",
     "Scope",
     "Store",
-    "StoredIncident",
     "StoredPlan",
     "Token",
     "ensure_access",

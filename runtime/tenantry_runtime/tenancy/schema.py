@@ -97,19 +97,34 @@ daily_usage = sa.Table(
 incidents = sa.Table(
     "incidents",
     metadata,
-    sa.Column("id", sa.String(64), primary_key=True, doc="a digest: told twice, kept once"),
-    sa.Column("time_ms", sa.BigInteger, nullable=False, doc=UNIX_MS, index=True),
+    sa.Column("id", sa.String(64), primary_key=True, doc="of a page: a digest, so kept once"),
+    sa.Column("kind", sa.String(32), nullable=False, doc="`incidents.IncidentKind`"),
+    sa.Column("began_ms", sa.BigInteger, nullable=False, doc=UNIX_MS, index=True),
+    sa.Column("seen_ms", sa.BigInteger, nullable=False, doc=UNIX_MS),
+    sa.Column("ended_ms", sa.BigInteger, nullable=True, doc=UNIX_MS),
+    sa.Column("edge", sa.String(256), nullable=False, doc="whose view it is"),
     sa.Column("node", sa.String(256), nullable=False, doc="its address"),
     sa.Column("model", sa.String(128), nullable=False),
-    sa.Column("account_id", sa.String(64), nullable=False),
-    sa.Column("request_id", sa.String(64), nullable=False),
-    sa.Column("step", sa.BigInteger, nullable=False),
-    sa.Column("op", sa.String(64), nullable=False),
-    sa.Column("logical_page", sa.BigInteger, nullable=True),
-    sa.Column("page", sa.BigInteger, nullable=True),
-    sa.Column("found", sa.JSON, nullable=False, doc="list of what did not agree"),
+    sa.Column("request_ids", sa.JSON, nullable=False, doc="list"),
+    sa.Column("trace_ids", sa.JSON, nullable=False, doc="list"),
+    sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("facts", sa.JSON, nullable=False, doc="by name; which, the kind says"),
+    sa.Index("ix_incidents_kind_began_ms", "kind", "began_ms"),
 )
-"""Pages that were not their sequence's own (`pool.messages.Incident`)."""
+"""What went wrong with nodes and tenants (`incidents.IncidentRecord`)."""
+
+incident_tenants = sa.Table(
+    "incident_tenants",
+    metadata,
+    sa.Column("account_id", sa.String(64), primary_key=True),
+    sa.Column(
+        "incident_id",
+        sa.ForeignKey("incidents.id", ondelete="CASCADE"),
+        primary_key=True,
+        index=True,
+    ),
+)
+"""Whom each befell. A node may name who is no account here."""
 
 rates = sa.Table(
     "rates",

@@ -9,9 +9,11 @@ import anyio.lowlevel
 import pytest
 
 from support.flows import PROMPT, Flow, check_nothing_is_held, running
+from support.incidents import Told
 from support.part_nodes import Cluster, Opened, PartNode, hand_over, pair
 from support.plain_text import KIMI
 from tenantry_runtime.core import FinishReason
+from tenantry_runtime.edge.incidents import NodeIncidents
 from tenantry_runtime.edge.nodes import Nodes
 from tenantry_runtime.errors import (
     CacheIntegrityError,
@@ -21,6 +23,7 @@ from tenantry_runtime.errors import (
     NodeUnavailable,
     TenantryError,
 )
+from tenantry_runtime.tenancy import IncidentKind
 
 STOP = FinishReason.STOP
 
@@ -115,6 +118,27 @@ async def test_a_prefill_member_may_be_done_before_or_after_the_first_token() ->
             target.say("b", STOP)
         assert flow.text == "ab"
         assert not source.is_left
+
+
+@pytest.mark.asyncio
+async def test_what_another_node_takes_over_is_counted_with_the_loss() -> None:
+    told = Told()
+    incidents = NodeIncidents(told, edge="here:1")
+    first, other = PartNode("first"), PartNode("other")
+    nodes = Nodes([first, other], incidents=incidents)
+    async with running([first, other], nodes=nodes) as flow:
+        await anyio.wait_all_tasks_blocked()
+        [victim] = [node for node in (first, other) if node.opened]
+        [opened] = victim.opened
+        incidents.lost(victim.address, "gone", [opened.submit])
+        victim.die(lost)
+        await anyio.wait_all_tasks_blocked()
+        [again] = [each for node in (first, other) for each in node.opened if not each.is_over]
+        again.say("ab", STOP)
+
+    assert (flow.text, flow.error) == ("ab", None)
+    [record] = told.of(IncidentKind.NODE_LOST)
+    assert (record.node, record.facts) == (victim.address, {"unfinished": 1, "carried": 1})
 
 
 @pytest.mark.asyncio

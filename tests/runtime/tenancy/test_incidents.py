@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from tenantry_runtime.pool.messages import Incident
-from tenantry_runtime.tenancy import Store
+from tenantry_runtime.tenancy import IncidentKind, IncidentRecord, Store
+from tenantry_runtime.tenancy.incidents import integrity_record
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 FOUND = Incident(
     time_s=1_900_000_000.25,
@@ -14,54 +20,120 @@ FOUND = Incident(
     request_id="r1",
     tenant="acme",
     step=7,
-    op="attend",
+    op="decode read",
     logical_page=3,
     page=12,
     found=("tag", "owner"),
+    trace_id=TRACE,
 )
 
+LOST = IncidentRecord(
+    id="a1",
+    kind=IncidentKind.NODE_LOST,
+    began_ms=1000,
+    seen_ms=1000,
+    edge="here:8787",
+    node="unix:node",
+    tenants=("acme", "bolt"),
+    request_ids=("r1", "r2"),
+    trace_ids=(TRACE,),
+    detail="UNAVAILABLE: Socket closed",
+    facts={"unfinished": 2, "carried": 0},
+)
 
-def an_incident(**changes: object) -> Incident:
-    return msgspec.structs.replace(FOUND, **changes)
+_numbers = itertools.count()
+
+
+def a_record(began_ms: int, **changes: object) -> IncidentRecord:
+    changed = {"id": f"b{next(_numbers)}", "began_ms": began_ms, "seen_ms": began_ms, **changes}
+    return replace(LOST, **changed)  # type: ignore[arg-type]
+
+
+def a_mismatch(incarnation: int = 5, node: str = "unix:node", **changes: object) -> IncidentRecord:
+    return integrity_record(node, incarnation, msgspec.structs.replace(FOUND, **changes))
 
 
 @pytest.mark.asyncio
-async def test_an_incident_is_kept_as_it_was_told(store: Store) -> None:
-    await store.incidents.record("unix:node", 5, [FOUND])
+async def test_a_mismatch_is_kept_as_a_node_told_it(store: Store) -> None:
+    await store.incidents.record([a_mismatch(request_id="r1#4#17")])
 
     [kept] = await store.incidents.list()
-    assert kept.time_ms == 1_900_000_000_250
-    assert (kept.node, kept.model, kept.account_id) == ("unix:node", FOUND.model, "acme")
-    assert (kept.request_id, kept.step, kept.op) == ("r1", 7, "attend")
-    assert (kept.logical_page, kept.page, kept.found) == (3, 12, ("tag", "owner"))
+    assert (kept.kind, kept.node, kept.model) == ("integrity", "unix:node", FOUND.model)
+    assert (kept.began_ms, kept.ended_ms) == (1_900_000_000_250, 1_900_000_000_250)
+    assert (kept.tenants, kept.request_ids, kept.trace_ids) == (("acme",), ("r1",), (TRACE,))
+    assert kept.facts == {
+        "step": 7,
+        "op": "decode read",
+        "logical_page": 3,
+        "page": 12,
+        "found": ["tag", "owner"],
+    }
 
 
 @pytest.mark.asyncio
-async def test_an_incident_that_several_edges_tell_is_kept_once(store: Store) -> None:
-    another = an_incident(logical_page=4)
-    await store.incidents.record("unix:node", 5, [FOUND])
+async def test_a_mismatch_that_several_edges_tell_is_kept_once(store: Store) -> None:
+    await store.incidents.record([a_mismatch()])
 
     # another edge may call the node by another name
-    await store.incidents.record("10.0.0.2:7000", 5, [FOUND, another, another])
+    address = "10.0.0.2:7000"
+    await store.incidents.record(
+        [a_mismatch(node=address), a_mismatch(node=address, logical_page=4)]
+    )
 
-    assert {kept.logical_page for kept in await store.incidents.list()} == {3, 4}
-    assert len(await store.incidents.list()) == 2
+    kept = await store.incidents.list()
+    assert sorted((each.facts["logical_page"], each.node) for each in kept) == [
+        (3, "unix:node"),
+        (4, address),
+    ]
 
 
 @pytest.mark.asyncio
 async def test_the_same_in_another_life_of_the_node_is_another_incident(store: Store) -> None:
-    await store.incidents.record("unix:node", 5, [FOUND])
-    await store.incidents.record("unix:node", 6, [FOUND])
+    await store.incidents.record([a_mismatch(5), a_mismatch(6)])
 
     assert len(await store.incidents.list()) == 2
 
 
 @pytest.mark.asyncio
-async def test_the_latest_are_listed_first_and_by_account(store: Store) -> None:
-    await store.incidents.record("unix:node", 5, [])
-    told = [an_incident(time_s=float(second), tenant="ab"[second % 2]) for second in range(5)]
-    await store.incidents.record("unix:node", 5, told)
+async def test_an_incident_that_lasts_becomes_what_is_told_of_it_last(store: Store) -> None:
+    await store.incidents.record([LOST])
+    ended = replace(LOST, seen_ms=9000, ended_ms=9000, facts={"unfinished": 2, "carried": 1})
+    await store.incidents.record([ended])
 
-    assert [kept.time_ms for kept in await store.incidents.list(limit=2)] == [4000, 3000]
-    assert [kept.time_ms for kept in await store.incidents.list(account="b")] == [3000, 1000]
-    assert [kept.time_ms for kept in await store.incidents.list(since_ms=3000)] == [4000, 3000]
+    assert await store.incidents.list() == [ended]
+
+
+@pytest.mark.asyncio
+async def test_the_latest_are_listed_first_and_by_kind_tenant_and_time(store: Store) -> None:
+    await store.incidents.record([])
+    kinds = list(IncidentKind)
+    told = [
+        a_record(1000 * number, kind=kinds[number % 2], tenants=("both", "ab"[number % 2]))
+        for number in range(5)
+    ]
+    await store.incidents.record(told)
+
+    async def began(**wanted: object) -> list[int]:
+        found = await store.incidents.list(**wanted)  # type: ignore[arg-type]
+        return [each.began_ms for each in found]
+
+    assert await began(limit=2) == [4000, 3000]
+    assert await began(account="b") == [3000, 1000]
+    assert await began(account="both", limit=3) == [4000, 3000, 2000]
+    assert await began(kind=kinds[1]) == [3000, 1000]
+    assert await began(since_ms=3000) == [4000, 3000]
+    assert await began(account="nobody") == []
+
+
+@pytest.mark.asyncio
+async def test_an_incident_is_found_by_how_its_id_begins(store: Store) -> None:
+    await store.incidents.record([a_record(1, id=id) for id in ("abc1", "abd1", "x_y")])
+
+    async def found(prefix: str) -> list[str]:
+        return [each.id for each in await store.incidents.named(prefix)]
+
+    assert await found("abc") == ["abc1"]
+    assert sorted(await found("ab")) == ["abc1", "abd1"]
+    # nothing in it stands for anything else
+    assert await found("a_") == await found("%") == []
+    assert await found("x_") == ["x_y"]

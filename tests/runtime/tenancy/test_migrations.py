@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 
@@ -17,7 +18,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tenantry_runtime.errors import ConfigurationError
-from tenantry_runtime.tenancy import Authenticator, Plan, open_store
+from tenantry_runtime.tenancy import Authenticator, IncidentKind, Plan, open_store
 from tenantry_runtime.tenancy.migrate import MIGRATIONS
 from tenantry_runtime.tenancy.schema import metadata
 from tenantry_runtime.tenancy.tokens import digest
@@ -109,6 +110,48 @@ async def test_accounts_and_tokens_of_the_first_version_go_on_without_limits(pla
     assert (account.name, account.created_ms, account.plan_id) == ("Acme", 7, "unlimited")
     assert (account.overrides, account.suspended_ms, account.deleted_ms) == ({}, None, None)
     assert (principal.token_id, principal.plan) == ("tok_1", Plan())
+
+
+def add_a_page_of_the_sixth_version(connection: sa.Connection) -> None:
+    connection.execute(
+        sa.text(
+            "INSERT INTO incidents (id, time_ms, node, model, account_id, request_id, step, op, "
+            "logical_page, page, found) VALUES ('i1', 9, 'unix:node', 'm', 'acme', 'r1', 7, "
+            "'decode read', NULL, 12, '[\"tag\"]')"
+        )
+    )
+
+
+@pytest.mark.asyncio
+async def test_incidents_of_pages_become_one_kind_of_many_and_go_back(place: Place) -> None:
+    await place.migrate(command.upgrade, "0006")
+    await place.run(add_a_page_of_the_sixth_version)
+
+    async with open_store(place.state_dir, url=place.url) as store:
+        [incident] = await store.incidents.list(account="acme")
+        lost = replace(incident, id="i2", kind=IncidentKind.NODE_LOST, facts={})
+        await store.incidents.record([lost])
+
+    assert (incident.id, incident.kind, incident.request_ids) == ("i1", "integrity", ("r1",))
+    assert (incident.began_ms, incident.ended_ms, incident.node) == (9, 9, "unix:node")
+    assert incident.facts == {
+        "step": 7,
+        "op": "decode read",
+        "logical_page": None,
+        "page": 12,
+        "found": ["tag"],
+    }
+
+    await place.migrate(command.downgrade, "0006")
+    rows: list[object] = []
+
+    def look(connection: sa.Connection) -> None:
+        found = connection.execute(sa.text("SELECT id, time_ms, account_id, page FROM incidents"))
+        rows.extend(tuple(row) for row in found)
+
+    await place.run(look)
+    # the earlier version has no place for the other
+    assert rows == [("i1", 9, "acme", 12)]
 
 
 @pytest.mark.asyncio

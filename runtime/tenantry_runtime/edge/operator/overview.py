@@ -134,12 +134,13 @@ async def _incidents(services: Services) -> list[IncidentOverview]:
     return [
         IncidentOverview(
             id=each.id,
-            time_ms=each.time_ms,
+            kind=each.kind,
+            began_ms=each.began_ms,
+            ended_ms=each.ended_ms,
             node=each.node,
             model=each.model,
-            tenant=each.account_id,
-            op=each.op,
-            found=each.found,
+            tenants=each.tenants,
+            detail=each.detail,
         )
         for each in await services.store.incidents.list(limit=NUM_INCIDENTS)
     ]

@@ -64,13 +64,17 @@ class UsageOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IncidentOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """The head of a `tenancy.IncidentRecord`; `workerctl incidents show` has the rest."""
+
     id: str
-    time_ms: int
+    kind: str
+    began_ms: int
+    ended_ms: int | None
+    """None: it lasts, or whoever told of it ended before."""
     node: str
     model: str
-    tenant: str
-    op: str
-    found: tuple[str, ...]
+    tenants: tuple[str, ...]
+    detail: str
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):

@@ -124,6 +124,13 @@ _ALL = (
     ),
     Metric("tenantry.ledger.lag", "gauge", "s", "For how long the oldest of them has waited"),
     Metric("tenantry.ledger.records", "counter", "{record}", "Usage records written by this edge"),
+    Metric(
+        "tenantry.incidents",
+        "counter",
+        "{incident}",
+        "Incidents that this edge has seen begin; kind is integrity, node_lost, drain or quota_storm",
+        ("kind",),
+    ),
     # nodes
     Metric("tenantry.node.up", "gauge", "1", "Whether a node answers", ("node",)),
     Metric("tenantry.node.draining", "gauge", "1", "Whether it takes nothing new", ("node",)),

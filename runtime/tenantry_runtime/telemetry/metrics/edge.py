@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ class EdgeMetrics:
 
     num_open_requests: Callable[[], int]
     ledger: Callable[[], LedgerStatistics]
+    incidents: Callable[[], Mapping[str, int]]
+    """How many have begun, by kind, with those of which there are none."""
 
     def register(self, meter: Meter) -> None:
         observe(meter, "tenantry.requests.open", lambda: [Observation(self.num_open_requests())])
@@ -28,4 +30,8 @@ class EdgeMetrics:
             meter, "tenantry.ledger.unrecorded", lambda: [Observation(self.ledger().num_unrecorded)]
         )
         observe(meter, "tenantry.ledger.lag", lambda: [Observation(self.ledger().lag_s)])
+        observe(meter, "tenantry.incidents", self._incidents)
         observe(meter, "tenantry.ledger.records", lambda: [Observation(self.ledger().num_recorded)])
+
+    def _incidents(self) -> list[Observation]:
+        return [Observation(count, {"kind": kind}) for kind, count in self.incidents().items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import httpx
@@ -27,6 +28,8 @@ from tenantry_runtime.pool.messages import (
 from tenantry_runtime.pool.page_map import PageMap, PageMaps
 from tenantry_runtime.pool.pool_report import PoolReport
 from tenantry_runtime.telemetry.metrics import Ended, NodeMetrics, RequestMeter, metering
+from tenantry_runtime.tenancy import IncidentKind, IncidentRecord
+from tenantry_runtime.tenancy.incidents import integrity_record
 from tenantry_runtime.tenancy.ledger.recording import record_usage
 
 OPERATOR = TenantId("ops")
@@ -146,7 +149,7 @@ async def test_the_overview_has_what_nodes_tenants_and_the_store_say(state: Stat
             page=7,
             found=("tag",),
         )
-        await here.edge.services.store.incidents.record("node", 1, [incident])
+        await here.edge.services.store.incidents.record([integrity_record("node", 1, incident)])
         response = await here.get("/operator/overview")
         found = msgspec.json.decode(response.content, type=Overview)
     [node] = found.nodes
@@ -155,7 +158,13 @@ async def test_the_overview_has_what_nodes_tenants_and_the_store_say(state: Stat
         (ACCOUNT, 30.0, 40),
         ("other", 10.0, 10),
     ]
-    assert [(each.op, each.tenant) for each in found.incidents] == [("decode read", ACCOUNT)]
+    [shown] = found.incidents
+    assert (shown.kind, shown.tenants, shown.began_ms) == (
+        "integrity",
+        (ACCOUNT,),
+        1_700_000_000_000,
+    )
+    assert "decode read" in shown.detail
     slices = found.latencies[POOL.model]
     assert slices[-1]["first_token_s"] == [0.2] * 3
     # (1.0 - 0.2) / 4
@@ -219,6 +228,35 @@ async def test_a_browser_logs_in_once_and_out_again(state: State) -> None:
 
 
 @pytest.mark.asyncio
+async def test_the_console_shows_incidents_of_all_kinds(state: State) -> None:
+    async with operated(state) as here:
+        lasting = IncidentRecord(
+            id="i1",
+            kind=IncidentKind.NODE_LOST,
+            began_ms=1_700_000_000_000,
+            seen_ms=1_700_000_000_000,
+            node="unix:gone.sock",
+            detail="Socket closed",
+        )
+        over = replace(
+            lasting,
+            id="i2",
+            kind=IncidentKind.QUOTA_STORM,
+            ended_ms=1_700_000_100_000,
+            tenants=("acme", "bolt"),
+            detail="<i>120</i> requests refused",
+        )
+        await here.edge.services.store.incidents.record([lasting, over])
+        page = (await here.get("/console")).text
+    rows = [row for row in page.split("<tr>") if "node_lost" in row or "quota_storm" in row]
+    [lost] = [row for row in rows if "node_lost" in row]
+    [storm] = [row for row in rows if "quota_storm" in row]
+    assert all(text in lost for text in ("unix:gone.sock", "Socket closed", "not yet"))
+    assert all(text in storm for text in ("acme, bolt", "&lt;i&gt;120&lt;/i&gt; requests refused"))
+    assert "not yet" not in storm
+
+
+@pytest.mark.asyncio
 async def test_nothing_that_a_tenant_names_is_markup_on_the_page(state: State) -> None:
     async with operated(state) as here:
         incident = Incident(
@@ -232,7 +270,7 @@ async def test_nothing_that_a_tenant_names_is_markup_on_the_page(state: State) -
             page=None,
             found=("tag",),
         )
-        await here.edge.services.store.incidents.record("node", 1, [incident])
+        await here.edge.services.store.incidents.record([integrity_record("node", 1, incident)])
         page = (await here.get("/console")).text
     assert "<script>alert" not in page and "<b>t</b>" not in page
     assert "&lt;script&gt;alert" in page
