@@ -20,6 +20,7 @@ from tenantry_runtime.catalog import Catalog
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.edge.app import build_app
 from tenantry_runtime.edge.config import Limits
+from tenantry_runtime.edge.incidents import QuotaStorms
 from tenantry_runtime.edge.nodes import Nodes
 from tenantry_runtime.edge.offer import Offer, Offers
 from tenantry_runtime.edge.open_requests import OpenRequests
@@ -98,6 +99,7 @@ async def an_edge(
     offers: Sequence[Offer] | None = None,
     show_routing: bool = False,
     limit_timeout_s: float = LIMIT_TIMEOUT_S,
+    storms: QuotaStorms | None = None,
 ) -> AsyncIterator[Edge]:
     limits = limits or Limits()
     offers = offers or [an_offer(KIMI), an_offer(GLM)]
@@ -115,6 +117,7 @@ async def an_edge(
             threads=anyio.CapacityLimiter(1),
             limits=limits,
             limiter=limiter,
+            storms=storms,
             show_routing=show_routing,
         )
         yield Edge(app=build_app(services), services=services, state=state)

@@ -35,7 +35,7 @@ from tenantry_runtime.tenancy.limits import open_limiter
 from .app import build_app
 from .batch_worker import BatchWorker
 from .config import EdgeConfig
-from .incidents import NodeIncidents, recording
+from .incidents import NodeIncidents, recording, storm_watch
 from .nodes import Nodes
 from .offer import load_offers
 from .open_requests import OpenRequests
@@ -177,6 +177,7 @@ async def _services(
             open_store(Path(config.state_dir), url=config.store)
         )
         recorder = await stack.enter_async_context(recording(store.incidents))
+        storms = await stack.enter_async_context(storm_watch(recorder, edge=name))
         nodes = Nodes(incidents=NodeIncidents(recorder, edge=name))
         for node in config.known_nodes:
             client = connect(node.address, tls=node.tls, liveness=config.liveness, observer=nodes)
@@ -210,5 +211,6 @@ async def _services(
             limiter=limiter,
             ledger=ledger,
             meter=RequestMeter(meters.meter),
+            storms=storms,
             show_routing=config.show_routing,
         )

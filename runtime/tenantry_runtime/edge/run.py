@@ -18,6 +18,7 @@ from tenantry_runtime.core import Event, RequestId
 from tenantry_runtime.errors import (
     GenerationFailed,
     InvalidInput,
+    LimitExceeded,
     NodeUnavailable,
     RequestTimeout,
     TenantryError,
@@ -105,6 +106,8 @@ class RunEndpoint:
             if admission.cancelled_caught:
                 raise NodeUnavailable(request.path_params.get("model", "any model"))
         except TenantryError as error:
+            if isinstance(error, LimitExceeded):
+                self._note_refusal(error, request_id, span, trail)
             span.failed(error)
             await reply.fail(error)
         except ClientDisconnect:
@@ -125,6 +128,7 @@ class RunEndpoint:
     ) -> None:
         services = self._services
         principal = await self._identify(request)
+        trail.tenant = principal.tenant
         _check_query(request)
         model: str | None = request.path_params.get("model")
         if model is not None:
@@ -170,6 +174,15 @@ class RunEndpoint:
         offer = self._services.offers.resolve(model)
         trail.limits = partial(self._services.limiter.headers, principal, offer.entry.id)
         self._services.limiter.precheck(principal, offer.entry.id)
+
+    def _note_refusal(
+        self, error: LimitExceeded, request_id: RequestId, span: RequestSpan, trail: Trail
+    ) -> None:
+        storms = self._services.storms
+        if storms is not None and trail.tenant is not None:
+            storms.refused(
+                trail.tenant, limit=error.limit, request_id=request_id, trace_id=span.trace_id
+            )
 
     async def _read(self, read: Callable[[bytes], T], body: bytes) -> T:
         return await off_loop(

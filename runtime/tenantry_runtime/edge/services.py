@@ -11,6 +11,7 @@ from tenantry_runtime.telemetry.metrics import RequestMeter
 from tenantry_runtime.tenancy import Authenticator, Ledger, Limiter, NoLedger, NoLimits, Store
 
 from .config import Limits
+from .incidents import QuotaStorms
 from .nodes import Nodes
 from .offer import Offers
 from .open_requests import OpenRequests
@@ -33,5 +34,7 @@ class Services:
     ledger: Ledger = field(default_factory=NoLedger)
     meter: RequestMeter = field(default_factory=RequestMeter)
     """Hears of every request that has ended."""
+    storms: QuotaStorms | None = None
+    """Hears of requests that a tenant's limit refused; None: nobody does."""
     show_routing: bool = False
     """Whether responses say in headers which members served them."""

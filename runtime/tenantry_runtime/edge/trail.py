@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import anyio
 
+from tenantry_runtime.core import TenantId
 from tenantry_runtime.routing.member import MemberId
 from tenantry_runtime.routing.placement import Placement
 from tenantry_runtime.telemetry import Journey
@@ -25,6 +26,8 @@ _SAFE = "/:@[]+"
 class Trail:
     """What is known by now of one request."""
 
+    tenant: TenantId | None = None
+    """None: nobody knows who asks."""
     placement: Placement | None = None
     """The latest."""
     cached_tokens: int | None = None
