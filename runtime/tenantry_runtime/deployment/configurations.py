@@ -59,6 +59,7 @@ def edge_config(deployment: Deployment, catalog: Path) -> EdgeConfig:
         grace_s=edge.part.grace_s,
         limits=edge.part.limits,
         liveness=edge.part.liveness,
+        incidents=edge.part.incidents,
         operator=edge.part.operator,
         workers=edge.workers,
     )

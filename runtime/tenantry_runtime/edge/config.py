@@ -45,6 +45,15 @@ class BatchConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """After which others run what this edge ran when it died."""
 
 
+class IncidentsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long the store keeps incidents. Edges of one store sweep it, each by its own."""
+
+    keep_days: Annotated[float, Meta(gt=0)] = 90.0
+    """From when one began."""
+    max_kept: Number = 10_000
+    """Of each kind; then the oldest go."""
+
+
 class EdgeNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A node, and the certificates by which it is called."""
 
@@ -74,6 +83,7 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How long open connections have to close when the process is told to end."""
     limits: Limits = Limits()
     batches: BatchConfig = BatchConfig()
+    incidents: IncidentsConfig = IncidentsConfig()
     operator: str | None = None
     """An account whose admin tokens open `/metrics`, `/operator/overview` and `/console`; None: nobody's."""
     workers: WorkersConfig | None = None

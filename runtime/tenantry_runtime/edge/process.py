@@ -28,6 +28,7 @@ from tenantry_runtime.telemetry.metrics import (
     metering,
 )
 from tenantry_runtime.tenancy import Authenticator, open_store
+from tenantry_runtime.tenancy.incident_sweep import IncidentSweeper
 from tenantry_runtime.tenancy.kv_sweep import KvSweeper
 from tenantry_runtime.tenancy.ledger import JOURNAL_DIRECTORY, open_ledger
 from tenantry_runtime.tenancy.limits import open_limiter
@@ -88,6 +89,7 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
                     tasks.start_soon(batches.run)
                     # also where workers do not run: what was kept for them expires all the same
                     endless.start_soon(KvSweeper(services.store.database).run)
+                    endless.start_soon(_incident_sweeper(config, services).run)
                     _log.info("listening on %s", url)
                     async for number in signals:
                         _log.info("%s: ending", signal.Signals(number).name)
@@ -106,6 +108,13 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
 def _name(bound: socket.socket) -> str:
     """Return what tells this edge from others of its store, also after it has started anew."""
     return f"{socket.gethostname()}:{bound.getsockname()[1]}"
+
+
+def _incident_sweeper(config: EdgeConfig, services: Services) -> IncidentSweeper:
+    keep = config.incidents
+    return IncidentSweeper(
+        services.store.incidents, keep_days=keep.keep_days, max_kept=keep.max_kept
+    )
 
 
 def _application(

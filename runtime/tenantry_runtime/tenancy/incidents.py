@@ -29,6 +29,12 @@ from .database import Database
 MAX_NAMED = 32
 """Tenants, requests and traces that a record names, of each; its facts count all."""
 
+SWEEP_STEP = 200
+"""Records that one transaction deletes."""
+
+SWEEP_STEPS = 50
+"""Of one sweep, so that others come between."""
+
 Fact: TypeAlias = int | str | list[str] | None
 
 
@@ -149,6 +155,34 @@ class IncidentStore:
         begins = incidents.c.id.startswith(prefix, autoescape=True)
         some = sa.select(incidents.c.id).where(begins).order_by(incidents.c.id).limit(limit)
         return await _read(self._database, incidents.c.id.in_(some))
+
+    async def sweep(self, *, keep_ms: int, max_kept: int) -> int:
+        """Delete some that began longer ago, or of whose kind there are more; return how many.
+
+        Each kind has its own count: a tenant that brings about many of one drives out no other.
+        """
+        incidents = schema.incidents
+        ids = sa.select(incidents.c.id)
+        latest = incidents.c.began_ms.desc(), incidents.c.id
+        too_old = ids.where(incidents.c.began_ms < self._database.now_ms() - keep_ms)
+        too_many = [
+            ids.where(incidents.c.kind == kind).order_by(*latest).offset(max_kept)
+            for kind in IncidentKind
+        ]
+        return sum([await self._delete(each) for each in (too_old, *too_many)])
+
+    async def _delete(self, superfluous: sa.Select[tuple[str]]) -> int:
+        incidents = schema.incidents
+        num_deleted = 0
+        for _ in range(SWEEP_STEPS):
+            async with self._database.begin() as connection:
+                some = (await connection.execute(superfluous.limit(SWEEP_STEP))).scalars().all()
+                if some:
+                    await connection.execute(sa.delete(incidents).where(incidents.c.id.in_(some)))
+            num_deleted += len(some)
+            if len(some) < SWEEP_STEP:
+                break
+        return num_deleted
 
 
 _CHANGING = ("seen_ms", "ended_ms", "request_ids", "trace_ids", "detail", "facts")

@@ -10,7 +10,12 @@ from support.deployments import CATALOG, PREFILL, TWO_NODES, loaded
 from tenantry_runtime.catalog import load_catalog
 from tenantry_runtime.deployment import Node, NodePart
 from tenantry_runtime.deployment.configurations import catalog_file, edge_config, node_config
-from tenantry_runtime.edge.config import EdgeConfig, EdgeNode, read_config as read_edge_config
+from tenantry_runtime.edge.config import (
+    EdgeConfig,
+    EdgeNode,
+    IncidentsConfig,
+    read_config as read_edge_config,
+)
 from tenantry_runtime.engine.config import NodeConfig
 from tenantry_runtime.pool.config import NodeProcessConfig, read_config as read_node_config
 from tenantry_runtime.pool.liveness import Liveness
@@ -87,6 +92,7 @@ def test_the_edge_reads_what_it_is_started_with(tmp_path: Path) -> None:
         '[edge]\nhost = "::1"\nport = 9\nstate_dir = "store"\ngrace_s = 2.5\nshow_routing = true\n'
     )
     text += "[edge.limits]\nmax_requests = 3\n[edge.liveness]\nlost_after_s = 90.0\n"
+    text += "[edge.incidents]\nkeep_days = 7\n"
     deployment = loaded(tmp_path, 'certificates = "c"\n' + text + TWO_NODES)
     catalog = tmp_path / "catalog.json"
     file = tmp_path / "edge.json"
@@ -102,6 +108,7 @@ def test_the_edge_reads_what_it_is_started_with(tmp_path: Path) -> None:
     assert config.state_dir == str(tmp_path / "store")
     assert config.limits.max_requests == 3
     assert config.liveness == Liveness(lost_after_s=90)
+    assert config.incidents == IncidentsConfig(keep_days=7)
     assert config.show_routing is True
     assert deployment.edge.tls is not None
     assert load_catalog(Path(str(config.catalog))).entries == deployment.catalog.entries

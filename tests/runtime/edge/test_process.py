@@ -11,9 +11,11 @@ import socket
 import subprocess
 import sys
 import termios
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 
@@ -22,6 +24,7 @@ from support.edges import RUN, SEARCH
 from support.processes import children_of
 from support.requests import a_body
 from tenantry_runtime.edge.__main__ import main
+from tenantry_runtime.tenancy import IncidentKind, IncidentRecord, open_store
 
 
 async def until_stalled(connection: socket.socket) -> None:
@@ -70,6 +73,23 @@ async def test_both_models_answer_through_edge_and_node(tmp_path: Path) -> None:
         await edge.log.says("lost node")
         assert (await client.get("/ready")).status_code == 503
         assert await edge.end() == 0
+
+
+@pytest.mark.asyncio
+async def test_an_edge_deletes_incidents_that_are_kept_no_longer(tmp_path: Path) -> None:
+    old = IncidentRecord(id="old", kind=IncidentKind.DRAIN, began_ms=1, seen_ms=1)
+    async with open_store(tmp_path / "state") as store:
+        young = replace(old, id="young", began_ms=store.database.now_ms())
+        await store.incidents.record([old, young])
+
+    async with (
+        an_edge_process(tmp_path, incidents={"keep_days": 1}),
+        open_store(tmp_path / "state") as store,
+    ):
+        with anyio.fail_after(60):
+            while await store.incidents.named("old"):
+                await anyio.lowlevel.checkpoint()
+        assert await store.incidents.list() == [young]
 
 
 @pytest.mark.asyncio

@@ -10,9 +10,11 @@ import pytest
 
 from tenantry_runtime.pool.messages import Incident
 from tenantry_runtime.tenancy import IncidentKind, IncidentRecord, Store
-from tenantry_runtime.tenancy.incidents import integrity_record
+from tenantry_runtime.tenancy.incident_sweep import IncidentSweeper
+from tenantry_runtime.tenancy.incidents import SWEEP_STEP, integrity_record
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+DAY_MS = 24 * 3600 * 1000
 
 FOUND = Incident(
     time_s=1_900_000_000.25,
@@ -137,3 +139,35 @@ async def test_an_incident_is_found_by_how_its_id_begins(store: Store) -> None:
     # nothing in it stands for anything else
     assert await found("a_") == await found("%") == []
     assert await found("x_") == ["x_y"]
+
+
+@pytest.mark.asyncio
+async def test_what_is_older_than_it_is_kept_goes_with_its_names(store: Store) -> None:
+    now_ms = store.database.now_ms()
+    old, young = a_record(now_ms - 3 * DAY_MS), a_record(now_ms - DAY_MS)
+    await store.incidents.record([old, young])
+
+    sweeper = IncidentSweeper(store.incidents, keep_days=2, max_kept=100)
+
+    assert await sweeper.sweep() == 1
+    assert await store.incidents.list() == [young]
+    assert await store.incidents.list(account="acme") == [young]
+    assert await sweeper.sweep() == 0
+
+
+@pytest.mark.asyncio
+async def test_of_each_kind_the_latest_are_kept_whatever_there_is_of_others(store: Store) -> None:
+    now_ms = store.database.now_ms()
+    storms = [
+        a_record(now_ms - number, kind=IncidentKind.QUOTA_STORM)
+        for number in range(SWEEP_STEP + 50)
+    ]
+    oldest = a_record(now_ms - DAY_MS)
+    await store.incidents.record([*storms, oldest])
+
+    sweeper = IncidentSweeper(store.incidents, keep_days=2, max_kept=10)
+
+    # more than one transaction deletes
+    assert await sweeper.sweep() == SWEEP_STEP + 40
+    kept = await store.incidents.list(limit=1000)
+    assert [each.id for each in kept] == [*(each.id for each in storms[:10]), oldest.id]
