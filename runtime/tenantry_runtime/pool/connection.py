@@ -216,7 +216,11 @@ class Connection:
     async def _send(self) -> str:
         while True:
             for frame in split(await self._outbox.take()):
-                await self._call.write(frame)
+                try:
+                    await self._call.write(frame)
+                except asyncio.InvalidStateError:
+                    # the call is over, and grpc tells only who reads how it ended
+                    await anyio.sleep_forever()
 
     async def _receive(self) -> str:
         joiner = FrameJoiner()
@@ -387,6 +391,3 @@ async def _outcome(side: Callable[[], Awaitable[str]]) -> str:
         return f"{error.code().name}: {error.details()}"
     except (MalformedFrame, msgspec.DecodeError) as error:
         return f"the node speaks another language: {error}"
-    except asyncio.InvalidStateError as error:
-        # what grpc raises for a write to a call that is over
-        return str(error)
