@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+import sys
 from pathlib import Path
 
 import anyio
@@ -101,6 +102,30 @@ async def test_stores_that_open_at_once_take_turns_to_migrate(tmp_path: Path) ->
             tasks.start_soon(use)
 
     assert rows(tmp_path, "SELECT id FROM accounts") == [("dev",)]
+
+
+_SELECT = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(*sorted(row[0] for row in connection.execute("SELECT id FROM accounts")))
+connection.close()
+"""
+
+
+@pytest.mark.asyncio
+async def test_a_second_store_of_a_process_takes_nothing_from_the_first(tmp_path: Path) -> None:
+    async def seen_by_another_process() -> str:
+        command = [sys.executable, "-c", _SELECT, str(tmp_path / "tenantry.db")]
+        return (await anyio.run_process(command)).stdout.decode().strip()
+
+    async with open_store(tmp_path) as first:
+        await first.create_account(DEV)
+        async with open_store(tmp_path):
+            pass
+        # were the first's locks gone, this one would take itself for the last and delete the log
+        assert await seen_by_another_process() == "dev"
+        await first.create_account(TenantId("later"))
+        assert await seen_by_another_process() == "dev later"
 
 
 @pytest.mark.asyncio
