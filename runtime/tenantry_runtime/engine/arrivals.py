@@ -28,6 +28,8 @@ class Arrival:
     submit: Submit
     is_again: bool
     work: Callable[[Submit], Guide]
+    queued_s: float
+    """When the node got it: it waits from then on."""
     is_dropped: bool = False
     """Nobody waits for it, but a thread is at work for it, and its tenant's others wait for that."""
 
@@ -36,8 +38,7 @@ class Arrival:
 class Ready:
     """A sequence whose grammar is compiled, or is found to be none."""
 
-    submit: Submit
-    is_again: bool
+    arrival: Arrival
     guide: Guide | None
     problem: str = ""
 
@@ -119,10 +120,9 @@ class Arrivals:
 
 
 def _outcome(arrival: Arrival, future: Future[Guide]) -> Ready:
-    submit, is_again = arrival.submit, arrival.is_again
     error = future.exception()
     if error is not None:
         problem = f"the answer's grammar ({type(error).__name__}): {str(error)[:200]}"
-        return Ready(submit, is_again, None, problem)
+        return Ready(arrival, None, problem)
     guide = future.result()
-    return Ready(submit, is_again, guide, guide.problem or "")
+    return Ready(arrival, guide, guide.problem or "")

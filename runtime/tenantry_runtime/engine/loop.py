@@ -162,9 +162,10 @@ class EngineLoop:
             if not is_let_in and not self._arrivals.has_room(submit.tenant):
                 self._refuse(submit, "capacity", "too many grammars of the tenant wait")
                 return
-            self._arrivals.add(Arrival(submit, is_again, lane.guides.guide))
+            arrival = Arrival(submit, is_again, lane.guides.guide, self._clock_s())
+            self._arrivals.add(arrival)
         else:
-            self._enqueue(lane, submit, is_again=is_again)
+            self._enqueue(lane, submit, queued_s=self._clock_s(), is_again=is_again)
 
     def deliver(self, deliver: Deliver) -> None:
         """Send a prompt's pages to the decode member that has reserved some for it."""
@@ -353,21 +354,29 @@ class EngineLoop:
         """Queue those whose grammars are compiled; wait a little where there is nothing else to do."""
         is_free = not self._untold and all(lane.scheduler.is_idle for lane in self._lanes)
         for ready in self._arrivals.take(ARRIVAL_WAIT_S if is_free else 0):
-            lane = self._host(ready.submit)
+            submit, queued_s = ready.arrival.submit, ready.arrival.queued_s
+            lane = self._host(submit)
             assert lane is not None, "a lane does not go"
             if ready.problem:
-                self._refuse(ready.submit, "internal", ready.problem)
-            else:
-                self._enqueue(lane, ready.submit, is_again=ready.is_again, guide=ready.guide)
+                self._refuse(submit, "internal", ready.problem)
+                continue
+            is_again, guide = ready.arrival.is_again, ready.guide
+            self._enqueue(lane, submit, queued_s=queued_s, is_again=is_again, guide=guide)
 
     def _enqueue(
-        self, lane: Lane, submit: Submit, *, is_again: bool, guide: Guide | None = None
+        self,
+        lane: Lane,
+        submit: Submit,
+        *,
+        queued_s: float,
+        is_again: bool,
+        guide: Guide | None = None,
     ) -> None:
         sequence = Sequence(
             submit,
             arrival=next(self._ages),
             owners=self._owners,
-            queued_s=self._clock_s(),
+            queued_s=queued_s,
             guide=guide,
         )
         try:

@@ -124,8 +124,7 @@ class SequenceStages:
 def _in_order(timings: Timings) -> Iterator[int]:
     """Return when the stages began and the last ended, none before the one before it.
 
-    A step loop reads its clock once a turn, and what comes in the middle of one is queued after that;
-    and two nodes have two clocks.
+    Two nodes have two clocks.
     """
     return accumulate(
         (

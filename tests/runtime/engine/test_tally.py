@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
+from support.constrained import a_constrained_submit, a_random_engine
 from support.engine import a_submit, an_engine, run_to_end
 from support.pools import Cluster
 from tenantry_runtime.cache.pages import Tag
 from tenantry_runtime.cache.tags import PageTags
+from tenantry_runtime.core import JsonFormat
 from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.pool.local_port import LocalExchange
 from tenantry_runtime.pool.messages import HandoffEnd, NodeMessage, Step, Submit, Timings
+from tenantry_runtime.text import OutputState, Wanted
 
 KEPT = f"00-{'a' * 32}-{'b' * 16}-03"
 NOT_KEPT = f"00-{'c' * 32}-{'d' * 16}-02"
@@ -45,6 +48,18 @@ def test_a_sequence_is_told_how_many_shared_its_steps() -> None:
     assert shared.num_steps == 10
     # the other was there for at least all steps but one
     assert 19 <= shared.num_step_rows <= 20
+
+
+def test_a_sequence_waits_from_when_the_node_has_it_also_for_its_grammar() -> None:
+    seconds = iter(range(1, 1_000_000))
+    loop = a_random_engine("kimi", clock_s=lambda: float(next(seconds)))
+    wanted = Wanted(initial=OutputState.CONTENT, format=JsonFormat(schema={"type": "boolean"}))
+    loop.submit(a_constrained_submit("r", "kimi", wanted, max_tokens=20))
+    submitted_s = next(seconds)
+    told = timings_of(loop)["r"]
+    # every reading of the clock is a second later than the one before
+    assert told.queued_ns < 1e9 * submitted_s < told.prefill_started_ns
+    assert told.prefill_started_ns < told.first_token_ns < told.finished_ns
 
 
 def test_those_beside_it_are_named_where_their_traces_are_kept() -> None:
