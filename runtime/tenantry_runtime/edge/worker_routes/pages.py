@@ -1,16 +1,26 @@
 """What a client is told where a worker does not answer: which worker, and how its owner finds out why.
 
-| outcome | status | code |
-|---|---|---|
-| no such worker | 404 | 1042 |
-| `exception`, `neverResponds`, `crashed`, `scriptNotFound` | 500 | 1101 |
-| `protocolViolation`, `responseStreamTooLarge` | 500 | 1101 |
-| `exceededCpu`, `exceededMemory`, `exceededWallTime` | 503 | 1102 |
-| `overloaded`, or the edge has no place, or ends | 503 | 1105 |
-| `internalError` | 503 | 1105 |
-| the store does not answer | 503 | 1105 |
-| the URL, the headers or the body are too large | 414, 431, 413 | 1042 |
-| the request is for no one host, or asks for a proxy | 400, 405 | 1042 |
+| outcome | status | code | why |
+|---|---|---|---|
+| | 404 | 1042 | there is no such worker, or it has no URL of its own |
+| | 403 | 1042 | its account is suspended |
+| | 400, 405 | 1042 | the request is for no one host, or wants a proxy |
+| | 413, 414, 431 | 1042 | the request's body, URL or headers are too large |
+| | 408 | 1042 | the request's body does not come |
+| `exception` | 500 | 1101 | the worker raised, or its response cannot be sent |
+| `neverResponds` | 500 | 1101 | it waits for what never comes |
+| `crashed` | 500 | 1101 | its isolate died of a signal, or ended itself |
+| `scriptNotFound` | 500 | 1101 | it cannot be started |
+| `protocolViolation` | 500 | 1101 | its isolate said what no worker says by itself, and was ended |
+| `responseStreamTooLarge` | 500 | 1101 | it responded with more than it may |
+| `ok` | 500 | 1101 | it ended without a response |
+| `exceededCpu`, `exceededMemory`, `exceededWallTime` | 503 | 1102 | it used more CPU time, memory or time than it may |
+| `overloaded` | 503 | 1105 | no isolate was free in time |
+| `unresponsive` | 503 | 1105 | another request held its isolate up, and was ended with it |
+| `canceled` | 503 | 1105 | the runtime ended it |
+| `internalError` | 503 | 1105 | the runtime could not read the worker or make an isolate: its operator's log says why |
+| | 503 | 1105 | the edge has no place or ends, or the store does not answer |
+| | 500 | 1105 | an internal error, which is in the edge's log |
 
 1101 and 1102 are Cloudflare's. What a worker printed or raised is its owner's alone, and in none of these.
 A client that asks for HTML gets a page, others JSON.

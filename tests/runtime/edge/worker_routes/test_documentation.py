@@ -1,4 +1,4 @@
-"""What the documentation says of limits is what they are."""
+"""What the documentation says of limits, and of requests without an answer, is what they are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tenantry_runtime.edge.control import ControlLimits
 from tenantry_runtime.edge.control.upload_slots import UploadSlots
-from tenantry_runtime.edge.worker_routes import RouteLimits
+from tenantry_runtime.edge.worker_routes import RouteLimits, pages
 from tenantry_runtime.edge.worker_routes.limits import (
     MAX_HEADERS,
     MAX_INLINE_BYTES,
@@ -22,9 +22,11 @@ from tenantry_runtime.workers.bindings.services import MAX_DEPTH
 from tenantry_runtime.workers.cron.runner import NUM_RUNNING
 from tenantry_runtime.workers.cron.waiting import MAX_RUNNING_EACH
 from tenantry_runtime.workers.engine.config import EngineConfig
+from tenantry_runtime.workers.interface import WorkerFailed
 from tenantry_runtime.workers.logs import LogLimits
 from tenantry_runtime.workers.logs.broker import MAX_TAILS, MAX_TAILS_EACH
 from tenantry_runtime.workers.logs.trace import MAX_LOG_CHARS
+from tenantry_runtime.workers.outcome import Outcome
 from tenantry_runtime.workers.spec import WorkerLimits
 
 TEXT = (Path(__file__).parents[4] / "docs" / "workers-serving.md").read_text()
@@ -134,3 +136,14 @@ def test_every_key_of_an_operators_is_named(table: str, limits: type) -> None:
 
 def test_a_body_is_read_before_the_worker_hears_of_it_up_to_a_size() -> None:
     assert f"up to {size(MAX_INLINE_BYTES)} is read before" in TEXT
+
+
+def test_the_page_and_the_code_have_one_table_of_what_is_told_without_an_answer() -> None:
+    section = TEXT.partition("\n## When there is no answer\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\|.*", section, re.MULTILINE) == re.findall(
+        r"^\|.*", pages.__doc__ or "", re.MULTILINE
+    )
+    for outcome in Outcome:
+        told = pages.of_failure(WorkerFailed(outcome, ""), "hello", "")
+        ending = rf" \| {told.status} \| {told.code} \|"
+        assert len(re.findall(rf"^\| .*`{outcome}`.*{ending}", section, re.MULTILINE)) == 1
