@@ -27,8 +27,11 @@ VENDORED = "python_modules/"
 PROVIDED = ("workers", "pyodide", "js", "_pyodide", "_pyodide_core", "_cloudflare_compat_flags")
 """Packages that the runtime has itself, or that mean nothing here: a vendored copy is left out."""
 
-MAX_PATH_CHARS = 255
+MAX_PATH_BYTES = 255
 MAX_DEPTH = 32
+
+_MAX_SHOWN_CHARS = 255
+"""Of a name in a refusal."""
 
 USE_PYTHON = "Write the worker in Python: a main module like src/entry.py, with text/x-python"
 
@@ -96,7 +99,7 @@ def read_modules(parts: Iterable[Part], main_module: str) -> Modules:
 
 
 def _check_kind(part: Part) -> None:
-    name, kind = part.name[:MAX_PATH_CHARS], part.content_type
+    name, kind = part.name[:_MAX_SHOWN_CHARS], part.content_type
     if kind in _JAVASCRIPT or (name.endswith((".js", ".mjs", ".cjs")) and kind != PYTHON):
         # what a vendored package brings for browsers is a file like another
         if name.startswith(VENDORED) and kind in FILES:
@@ -137,13 +140,13 @@ def _checked_path(name: str) -> str:
     is_plain = path.isprintable() and not set(path) & set('\\:"')
     if (
         not is_plain
-        or len(path.encode()) > MAX_PATH_CHARS
+        or len(path.encode()) > MAX_PATH_BYTES
         or len(segments) > MAX_DEPTH
         or any(segment in ("", ".", "..") for segment in segments)
     ):
         raise ScriptRefused(
-            f"{name[:MAX_PATH_CHARS]!r} is no name of a file: a relative path with slashes, without "
-            f"'..', of at most {MAX_PATH_CHARS} bytes"
+            f"{name[:_MAX_SHOWN_CHARS]!r} is no name of a file: a relative path with slashes, without "
+            f"'..', of at most {MAX_PATH_BYTES} bytes"
         )
     return path
 
@@ -164,10 +167,12 @@ def _provided(path: str) -> str | None:
 def _check_main(files: Mapping[str, Module], main_module: str) -> None:
     main = files.get(main_module)
     if not main_module.isascii():
-        raise ScriptRefused(f"the main module's name {main_module[:MAX_PATH_CHARS]!r} is not ASCII")
+        raise ScriptRefused(
+            f"the main module's name {main_module[:_MAX_SHOWN_CHARS]!r} is not ASCII"
+        )
     if main is None:
         raise ScriptRefused(
-            f"the main module {main_module[:MAX_PATH_CHARS]!r} is not in the upload"
+            f"the main module {main_module[:_MAX_SHOWN_CHARS]!r} is not in the upload"
         )
     if main.content_type != PYTHON:
         raise ScriptRefused("is the main module, and not Python", path=main.path, remedy=USE_PYTHON)
