@@ -15,7 +15,7 @@ from tenantry_runtime.workers.sandbox import syscalls
 
 SIGKILL, SIGSEGV, SIGSYS = 9, 11, 31
 
-# calls that the product's filter never names, on x86_64 and aarch64
+# calls that are not in the product's tables, on x86_64 and aarch64
 _MORE_CALLS = {
     "acct": (163, 89),
     "fanotify_init": (300, 262),

@@ -1,4 +1,4 @@
-"""Numbers of the system calls that the filter names, as Linux's own headers have them.
+"""Numbers of system calls, as Linux's own headers have them: all that the filter names, and others that it refuses.
 
 A call that an architecture does not have is not in its table.
 """
