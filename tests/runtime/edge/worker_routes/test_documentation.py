@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from tenantry_runtime.edge.control import ControlLimits
+from tenantry_runtime.edge.control.modules import MAX_PATH_BYTES
+from tenantry_runtime.edge.control.source_check import MAX_SOURCE_BYTES
 from tenantry_runtime.edge.control.upload_slots import UploadSlots
+from tenantry_runtime.edge.control.versions import NUM_DEPLOYMENTS
 from tenantry_runtime.edge.worker_routes import RouteLimits, pages
 from tenantry_runtime.edge.worker_routes.limits import (
     MAX_HEADERS,
@@ -29,7 +32,8 @@ from tenantry_runtime.workers.logs.trace import MAX_LOG_CHARS
 from tenantry_runtime.workers.outcome import Outcome
 from tenantry_runtime.workers.spec import WorkerLimits
 
-TEXT = (Path(__file__).parents[4] / "docs" / "workers-serving.md").read_text()
+DOCS = Path(__file__).parents[4] / "docs"
+TEXT = (DOCS / "workers-serving.md").read_text()
 
 INVOCATION, ENGINE, ROUTE, LOGS = WorkerLimits(), EngineConfig(), RouteLimits(), LogLimits()
 UPLOAD = ControlLimits()
@@ -47,7 +51,13 @@ def size(num_bytes: int) -> str:
     return f"{num_bytes // 1_000_000} MB"
 
 
-ROWS = [
+def limits_of(page: str) -> list[tuple[str, str]]:
+    """Return the first two columns of a page's limits."""
+    section = (DOCS / page).read_text().partition("\n## Limits\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| ([^|]+) \| ([^|]+) \|", section, re.MULTILINE)
+
+
+SERVING = [
     ("CPU time", seconds(INVOCATION.cpu_ms / 1000)),
     ("time until the response's end", seconds(INVOCATION.wall_s)),
     ("`wait_until` after that", seconds(INVOCATION.wait_until_s)),
@@ -117,15 +127,74 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), ROWS)
-def test_a_stated_limit_is_the_limit(name: str, value: str) -> None:
-    assert f"| {name} | {value} |" in TEXT
+WRITING = [
+    ("of an invocation", "by default"),
+    (
+        "CPU time (`limits.cpu_ms`, at most 300,000)",
+        seconds(INVOCATION.cpu_ms / 1000),
+    ),
+    ("time, to the response's end", seconds(INVOCATION.wall_s)),
+    ("`wait_until` after the response", seconds(INVOCATION.wait_until_s)),
+    (
+        "calls of bindings and requests (`limits.subrequests`, at most 10,000)",
+        f"{INVOCATION.subrequests:,}, outbound {INVOCATION.connections} at a time",
+    ),
+    ("response", size(INVOCATION.response_bytes)),
+    ("lines of log", f"{INVOCATION.log_lines}"),
+    (
+        "memory",
+        f"{size(INVOCATION.memory_bytes)}, the interpreter and all requests together",
+    ),
+    ("requests at one time", f"{INVOCATION.concurrency}"),
+    (
+        "import of the main module, at the upload",
+        f"{seconds(UPLOAD.startup_cpu_ms / 1000)} of CPU time",
+    ),
+    ("files", size(UPLOAD.upload_bytes)),
+]
+
+DEPLOYING = [
+    ("what", "how much"),
+    (
+        "an upload",
+        f"{size(UPLOAD.upload_bytes)}, {UPLOAD.modules:,} files, paths of {MAX_PATH_BYTES} bytes",
+    ),
+    ("a Python source of the worker's own", size(MAX_SOURCE_BYTES)),
+    (
+        "bindings of a version",
+        f"{names.MAX_BINDINGS}; a variable {size(names.MAX_VARIABLE_BYTES)}; "
+        f"a secret {size(secrets.MAX_SECRET_BYTES)}",
+    ),
+    ("workers of an account", f"{changes.MAX_WORKERS}"),
+    (
+        "versions of a worker",
+        f"{changes.MAX_VERSIONS}: then the oldest goes that no kept deployment names",
+    ),
+    (
+        "deployments of a worker",
+        f"the latest {changes.MAX_DEPLOYMENTS} are kept, the latest {NUM_DEPLOYMENTS} listed",
+    ),
+    ("versions of a deployment", f"{changes.MAX_SHARES}"),
+    (
+        "routes and cron triggers of a worker",
+        f"{triggers.MAX_ROUTES} and {triggers.MAX_SCHEDULES}",
+    ),
+    ("all versions of an account", size(changes.MAX_ACCOUNT_BYTES)),
+    (
+        "uploads that an edge reads at one time",
+        f"{SLOTS['max_held'].default}, of one account {SLOTS['max_of_account'].default}; more wait",
+    ),
+]
 
 
-def test_every_row_of_the_limits_is_looked_at() -> None:
-    section = TEXT.partition("\n## Limits\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", section, re.MULTILINE)
-    assert sorted(rows) == sorted(ROWS)
+@pytest.mark.parametrize(
+    ("page", "rows"),
+    [("workers-serving.md", SERVING), ("workers.md", WRITING), ("wrangler.md", DEPLOYING)],
+)
+def test_the_limits_that_a_page_states_are_the_limits(
+    page: str, rows: list[tuple[str, str]]
+) -> None:
+    assert sorted(limits_of(page)) == sorted(rows)
 
 
 @pytest.mark.parametrize(("table", "limits"), [("limits", RouteLimits), ("logs", LogLimits)])
