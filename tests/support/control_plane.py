@@ -193,7 +193,9 @@ async def a_control_plane(
         tokens[account] = made.secret
     tokens["run"] = (await store.create_token(ACME, name="run")).secret
     workers = WorkerStore(store.database, named_keys(FIRST), domains=DOMAINS)
-    check = CompilingCheck(StoredBundles(workers.blobs, directory / "bundles"))
+    # nobody asks for a set of dependencies
+    bundles = StoredBundles(workers.blobs, directory / "bundles", dependencies=str)
+    check = CompilingCheck(bundles)
     tails = Listed()
     services = ControlServices(
         authenticator=Authenticator(store),

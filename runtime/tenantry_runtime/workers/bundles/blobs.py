@@ -5,7 +5,6 @@ What is below the directory:
 | path | what |
 |---|---|
 | `blobs/<two letters>/<digest>` | the bytes that have that SHA-256, complete, mode 0600 |
-| `dependencies/<digest>` | a set of dependencies, a directory that is complete and never written again |
 
 Nothing read is believed: bytes from the disk and from the store are compared with their digest.
 """
@@ -24,11 +23,11 @@ from typing import NamedTuple
 
 import anyio.to_thread
 
-from tenantry_runtime.errors import ConfigurationError, NoSuchRecord
+from tenantry_runtime.errors import ConfigurationError
 from tenantry_runtime.tenancy.workers import BlobStore
 from tenantry_runtime.workers.spec import SourceFile
 
-BLOBS, DEPENDENCIES = "blobs", "dependencies"
+BLOBS = "blobs"
 
 MAX_CACHED_BYTES = 1 << 30
 """On an edge's disk; what was used longest ago goes first, and comes from the store again."""
@@ -51,14 +50,14 @@ class StoredBundles:
         blobs: BlobStore,
         directory: Path,
         *,
+        dependencies: Callable[[str], str],
         max_cached_bytes: int = MAX_CACHED_BYTES,
-        dependencies: Callable[[str], str] | None = None,
     ) -> None:
-        """`dependencies` says where a set is (`Dependencies.directory`), if not below the directory.
+        """`dependencies` says where a set is (`Dependencies.directory`).
 
         Raises `ConfigurationError` for a directory that cannot be used.
         """
-        self._find_dependencies = dependencies
+        self._dependencies = dependencies
         self._blobs = blobs
         self._directory = directory
         self._max_cached_bytes = max_cached_bytes
@@ -95,13 +94,8 @@ class StoredBundles:
         return content
 
     def dependencies(self, digest: str) -> str:
-        """Return the directory of a set of dependencies; raise `NoSuchRecord`."""
-        if self._find_dependencies is not None:
-            return self._find_dependencies(digest)
-        path = self._directory / DEPENDENCIES / digest
-        if not digest.isalnum() or not path.is_dir():
-            raise NoSuchRecord("set of dependencies", digest)
-        return str(path)
+        """Return the directory of a set of dependencies; raise `DependenciesMissing`."""
+        return self._dependencies(digest)
 
     def _path(self, digest: str) -> Path:
         return self._directory / BLOBS / digest[:2] / digest

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from tenantry_runtime.errors import ConfigurationError, NoSuchRecord
 from tenantry_runtime.tenancy import Store, open_store, schema
 from tenantry_runtime.tenancy.workers import BlobStore
-from tenantry_runtime.workers.bundles.blobs import StoredBundles
+from tenantry_runtime.workers.bundles.blobs import MAX_CACHED_BYTES, StoredBundles
 from tenantry_runtime.workers.spec import SourceFile
 
 CONTENT = b"x = 1\n"
@@ -22,6 +22,18 @@ DIGEST = sha256(CONTENT).hexdigest()
 def a_file(content: bytes = CONTENT) -> SourceFile:
     digest = sha256(content).hexdigest()
     return SourceFile(path="entry.py", digest=digest, num_bytes=len(content))
+
+
+def bundles_of(
+    store: Store, directory: Path, max_cached_bytes: int = MAX_CACHED_BYTES
+) -> StoredBundles:
+    # nobody asks for a set of dependencies
+    return StoredBundles(
+        BlobStore(store.database),
+        directory,
+        dependencies=str,
+        max_cached_bytes=max_cached_bytes,
+    )
 
 
 async def change_stored(store: Store, content: bytes) -> None:
@@ -36,7 +48,7 @@ def cached(directory: Path) -> list[Path]:
 @pytest.mark.asyncio
 async def test_a_file_is_read_from_the_store_once(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
-        bundles = StoredBundles(BlobStore(store.database), tmp_path)
+        bundles = bundles_of(store, tmp_path)
         await BlobStore(store.database).put(CONTENT)
 
         assert await bundles.read(a_file()) == CONTENT
@@ -50,7 +62,7 @@ async def test_a_file_is_read_from_the_store_once(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_file_that_was_altered_on_the_disk_is_read_from_the_store(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
-        bundles = StoredBundles(BlobStore(store.database), tmp_path)
+        bundles = bundles_of(store, tmp_path)
         await BlobStore(store.database).put(CONTENT)
         await bundles.read(a_file())
         (path,) = cached(tmp_path)
@@ -63,7 +75,7 @@ async def test_a_file_that_was_altered_on_the_disk_is_read_from_the_store(tmp_pa
 @pytest.mark.asyncio
 async def test_a_file_that_was_altered_in_the_store_is_not_used(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
-        bundles = StoredBundles(BlobStore(store.database), tmp_path)
+        bundles = bundles_of(store, tmp_path)
         await BlobStore(store.database).put(CONTENT)
         await change_stored(store, b"evil")
 
@@ -76,7 +88,7 @@ async def test_a_file_that_was_altered_in_the_store_is_not_used(tmp_path: Path) 
 @pytest.mark.asyncio
 async def test_a_file_that_nobody_put_is_not_there(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
-        bundles = StoredBundles(BlobStore(store.database), tmp_path)
+        bundles = bundles_of(store, tmp_path)
 
         with pytest.raises(NoSuchRecord):
             await bundles.read(a_file())
@@ -87,7 +99,7 @@ async def test_the_disk_has_no_more_than_its_bound(tmp_path: Path) -> None:
     contents = [bytes([number]) * 100 for number in range(5)]
     async with open_store(tmp_path) as store:
         blobs = BlobStore(store.database)
-        bundles = StoredBundles(blobs, tmp_path, max_cached_bytes=250)
+        bundles = bundles_of(store, tmp_path, max_cached_bytes=250)
         for content in contents:
             await blobs.put(content)
         await bundles.read(a_file(contents[0]))
@@ -98,17 +110,5 @@ async def test_the_disk_has_no_more_than_its_bound(tmp_path: Path) -> None:
 
         assert {path.read_bytes() for path in cached(tmp_path)} == {contents[0], contents[2]}
         assert bundles.statistics() == (2, 200)
-        again = StoredBundles(blobs, tmp_path, max_cached_bytes=250)
+        again = bundles_of(store, tmp_path, max_cached_bytes=250)
         assert again.statistics() == (2, 200)
-
-
-@pytest.mark.asyncio
-async def test_a_set_of_dependencies_is_a_directory_that_is_there(tmp_path: Path) -> None:
-    async with open_store(tmp_path) as store:
-        bundles = StoredBundles(BlobStore(store.database), tmp_path)
-        (tmp_path / "dependencies" / "ab12").mkdir(parents=True)
-
-        assert bundles.dependencies("ab12") == str(tmp_path / "dependencies" / "ab12")
-        for missing in ("cd34", "..", "", "ab12/.."):
-            with pytest.raises(NoSuchRecord):
-                bundles.dependencies(missing)
