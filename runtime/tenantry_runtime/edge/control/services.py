@@ -37,9 +37,7 @@ class DependencySet(Protocol):
 class Dependencies(Protocol):
     """Makes sets of dependencies: `workers.bundles`."""
 
-    async def resolve(
-        self, tenant: TenantId, asked: Sequence[str], requires_python: str = ""
-    ) -> DependencySet:
+    async def resolve(self, tenant: TenantId, asked: Sequence[str]) -> DependencySet:
         """Return a set that has what is asked for (PEP 508), made now or before.
 
         Raises `DependenciesRefused`: it is shown to the tenant.

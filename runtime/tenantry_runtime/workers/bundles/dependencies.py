@@ -22,7 +22,7 @@ from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import DependenciesMissing
 from tenantry_runtime.workers.spec import LockedPackage
 
-from .requirements import check_python, read_requirements
+from .requirements import read_requirements
 from .resolver import Resolver
 
 FOLDER = "dependencies"
@@ -50,11 +50,8 @@ class Dependencies:
         self._limiter = anyio.CapacityLimiter(MAX_AT_ONCE)
         self._locks: dict[str, anyio.Lock] = {}
 
-    async def resolve(
-        self, tenant: TenantId, asked: Sequence[str], requires_python: str = ""
-    ) -> DependencySet:
+    async def resolve(self, tenant: TenantId, asked: Sequence[str]) -> DependencySet:
         """Lock and install what a worker asks for. Raises `DependenciesRefused`."""
-        check_python(requires_python, self._resolver.python)
         wanted = read_requirements(asked)
         async with self._limiter:
             lock = await self._resolver.lock(wanted)

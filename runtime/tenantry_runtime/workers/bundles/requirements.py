@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from tenantry_runtime.errors import DependenciesRefused
@@ -23,19 +22,6 @@ MAX_REQUIREMENT_CHARS = 512
 
 PROVIDED = frozenset({"workers-py", "workers-runtime-sdk", "tenantry"})
 """Tools and types of Cloudflare's, and the SDK itself: `workers` is there without them."""
-
-
-def check_python(requires_python: str, python: str) -> None:
-    """Raise `DependenciesRefused` where a project's `requires-python` excludes the isolates' Python."""
-    try:
-        wanted = SpecifierSet(requires_python)
-    except InvalidSpecifier as error:
-        raise DependenciesRefused(f"requires-python {requires_python[:100]!r}: {error}") from None
-    if not wanted.contains(python, prereleases=True):
-        raise DependenciesRefused(
-            f"requires-python is {requires_python!r}, and workers run on Python {python} here: "
-            "widen it, or ask the operator for another interpreter"
-        )
 
 
 def read_requirements(asked: Sequence[str]) -> tuple[Requirement, ...]:

@@ -231,6 +231,7 @@ REFUSED_METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "an extension that there is not": ({"tenantry": {"memory": 1}}, "memory"),
     "an isolation that there is not": ({"tenantry": {"isolation": "none"}}, "isolation"),
     "another Python": ({"tenantry": {"requires_python": ">=3.99"}}, ">=3.99"),
+    "no version of Python": ({"tenantry": {"requires_python": "newer"}}, "'newer' is none"),
     "a namespace that no database has": (
         {"bindings": [{"name": "KV", "type": "kv_namespace", "namespace_id": "\0"}]},
         "namespace_id",

@@ -126,9 +126,7 @@ class Resolving:
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
 
-    async def resolve(
-        self, tenant: TenantId, asked: Sequence[str], requires_python: str = ""
-    ) -> Resolved:
+    async def resolve(self, tenant: TenantId, asked: Sequence[str]) -> Resolved:
         self.asked.append(tuple(asked))
         return Resolved()
 
