@@ -33,6 +33,7 @@ from tenantry_runtime.edge.off_loop import off_loop
 from tenantry_runtime.edge.parameters import MAX_SESSION_CHARS
 from tenantry_runtime.edge.services import Services
 from tenantry_runtime.errors import BodyTooLarge, InvalidInput, TenantryError, UnknownModel
+from tenantry_runtime.workers.byte_streams import MAX_VALUE_BYTES, BytesStream
 from tenantry_runtime.workers.interface import (
     ByteStream,
     CallContext,
@@ -43,7 +44,6 @@ from tenantry_runtime.workers.interface import (
 
 from .arguments import Arguments, flag_of, mapping_of, read_all, shown, text_of, wrong_type
 from .kv_answers import fits
-from .streams import MAX_VALUE_BYTES, BytesStream
 
 NAME = "AiError"
 """Of what the API refuses; the text begins with its code."""

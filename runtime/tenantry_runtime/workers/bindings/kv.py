@@ -30,6 +30,7 @@ from tenantry_runtime.tenancy.kv import (
     LongEntry,
 )
 from tenantry_runtime.tenancy.kv_entry import MAX_VALUE_BYTES as MAX_KEPT_BYTES, a_write
+from tenantry_runtime.workers.byte_streams import MAX_VALUE_BYTES, BytesStream, HeldStream
 from tenantry_runtime.workers.interface import (
     ByteStream,
     CallContext,
@@ -43,7 +44,6 @@ from .arguments import Arguments, number_of, shown, text_of, wrong_type
 from .kv_answers import CONTENT_TYPES, decoded, fits, metadata_of, page_of, several, streamed
 from .kv_held import HELD_EACH, Held
 from .places import Places
-from .streams import MAX_VALUE_BYTES, BytesStream
 
 PLACES_EACH = 8
 """Of each tenant: calls that are with the store."""
@@ -140,7 +140,8 @@ class KvCalls:
             num_held = num_needed
             if entry is None:
                 return {"value": None, "metadata": None} if with_metadata else None
-            stream = BytesStream(entry.value, partial(self._held.give_back, account, num_held))
+            give_back = partial(self._held.give_back, account, num_held)
+            stream = HeldStream(BytesStream(entry.value), give_back)
             num_held = 0
             return streamed(stream, entry, type_, with_metadata)
         finally:

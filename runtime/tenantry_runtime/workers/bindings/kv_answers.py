@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tenantry_runtime.tenancy.kv import Entry, KeyPage
-from tenantry_runtime.workers.interface import CallRefused, HttpResponse, StreamResult
-
-from .streams import MAX_VALUE_BYTES, BytesStream
+from tenantry_runtime.workers.byte_streams import MAX_VALUE_BYTES, BytesStream
+from tenantry_runtime.workers.interface import ByteStream, CallRefused, HttpResponse, StreamResult
 
 METADATA_HEADER = "cf-kv-metadata"
 """JSON, in ASCII."""
@@ -27,7 +26,7 @@ _any = msgspec.json.Decoder()
 
 
 def streamed(
-    stream: BytesStream, entry: Entry, type_: str, with_metadata: bool
+    stream: ByteStream, entry: Entry, type_: str, with_metadata: bool
 ) -> HttpResponse | StreamResult:
     """Return a value as a stream; with its metadata, as a response."""
     content_type = CONTENT_TYPES[type_]

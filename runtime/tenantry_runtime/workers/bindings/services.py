@@ -14,7 +14,7 @@ import logging
 import random
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,7 @@ from anyio.abc import TaskGroup
 
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import TenantryError
+from tenantry_runtime.workers.byte_streams import HeldStream
 from tenantry_runtime.workers.interface import (
     ByteStream,
     CallContext,
@@ -200,33 +201,12 @@ class _Visit:
             raise self._problem or CallRefused("Error", "this runtime is ending")
         if isinstance(self._response.body, bytes):
             return self._response
-        return replace(self._response, body=_VisitBody(self._response.body, self))
+        return replace(self._response, body=HeldStream(self._response.body, self.leave))
 
     def leave(self) -> None:
         self._is_left.set()
         if self._response is None:
             self._waiting.cancel()
-
-
-class _VisitBody:
-    """A body that ends the visit with itself."""
-
-    def __init__(self, body: ByteStream, visit: _Visit) -> None:
-        self._body = body
-        self._visit = visit
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for piece in self._body:
-                yield piece
-        finally:
-            self._visit.leave()
-
-    async def aclose(self) -> None:
-        try:
-            await self._body.aclose()
-        finally:
-            self._visit.leave()
 
 
 async def _close(body: ByteStream | None) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import anyio
 
+from tenantry_runtime.workers.byte_streams import HeldStream
 from tenantry_runtime.workers.interface import (
     FETCH,
     Bindings,
@@ -52,34 +53,6 @@ class Calls:
             connections.release()
             raise
         if isinstance(answer, HttpResponse) and not isinstance(answer.body, bytes):
-            return replace(answer, body=_HeldStream(answer.body, connections.release))
+            return replace(answer, body=HeldStream(answer.body, connections.release))
         connections.release()
         return answer
-
-
-class _HeldStream:
-    """A body whose connection is given back when it ends or is closed."""
-
-    __slots__ = ("_release", "_stream")
-
-    def __init__(self, stream: ByteStream, release: Callable[[], None]) -> None:
-        self._stream = stream
-        self._release: Callable[[], None] | None = release
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for piece in self._stream:
-                yield piece
-        finally:
-            self._give_back()
-
-    async def aclose(self) -> None:
-        try:
-            await self._stream.aclose()
-        finally:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        if self._release is not None:
-            release, self._release = self._release, None
-            release()

@@ -11,6 +11,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from tenantry_runtime.workers.byte_streams import BytesStream
 from tenantry_runtime.workers.frames import (
     MAX_DATA_BYTES,
     Call,
@@ -30,7 +31,7 @@ from tenantry_runtime.workers.interface import (
 from .channel import Channel
 from .interface import Attendant, IsolateLimits, StreamBroken, Violation
 from .invocations import Opened
-from .streams import Sources, Whole, close
+from .streams import Sources, close
 
 INTERNAL_ERROR = "InternalError"
 INTERNAL_PROBLEM = "the call failed for a reason that is the runtime's own"
@@ -161,7 +162,7 @@ class Calls:
         body = response.body
         if isinstance(body, bytes) and len(body) <= MAX_DATA_BYTES:
             return Fetched(number, response.status, headers, body, url=response.url)
-        stream = Whole(body) if isinstance(body, bytes) else body
+        stream = BytesStream(body) if isinstance(body, bytes) else body
         opened_stream = self._sources.open(stream, opened)
         return Fetched(
             number, response.status, headers, body_stream=opened_stream, url=response.url
@@ -177,7 +178,7 @@ class Calls:
                 return
             is_bytes = isinstance(value, bytes)
             content = value if isinstance(value, bytes) else msgspec.json.encode(value)
-            stream = self._sources.open(Whole(content), opened)
+            stream = self._sources.open(BytesStream(content), opened)
             content_type = "application/octet-stream" if is_bytes else "application/json"
             self._channel.send(Streamed(number, stream, content_type))
         except (TypeError, OverflowError):

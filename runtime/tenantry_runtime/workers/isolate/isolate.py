@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from tenantry_runtime.workers.byte_streams import BytesStream
 from tenantry_runtime.workers.frames import (
     MAX_DATA_BYTES,
     BindingValue,
@@ -49,7 +50,7 @@ from .interface import (
     NeverBegan,
 )
 from .invocations import Opened
-from .streams import Whole, close
+from .streams import close
 
 DEFAULT_LIMITS = IsolateLimits()
 VENDORED = "python_modules/"
@@ -318,7 +319,7 @@ class _Fetching:
         request, invocation = self._request, self._invocation
         body, number = request.body, None
         if body is not None and not (isinstance(body, bytes) and len(body) <= MAX_DATA_BYTES):
-            stream = Whole(body) if isinstance(body, bytes) else body
+            stream = BytesStream(body) if isinstance(body, bytes) else body
             number, body = self._isolate.inbox.sources.open(stream, opened), None
         return Fetch(
             opened.number,

@@ -278,22 +278,6 @@ class Sources:
         self.group.start_soon(close, stream)
 
 
-class Whole:
-    """A `ByteStream` of one piece."""
-
-    __slots__ = ("_piece",)
-
-    def __init__(self, piece: bytes) -> None:
-        self._piece = piece
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._piece:
-            yield self._piece
-
-    async def aclose(self) -> None:
-        self._piece = b""
-
-
 class Lost:
     """A `ByteStream` that was handed on when it had ended already."""
 
