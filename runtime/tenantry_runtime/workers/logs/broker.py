@@ -148,12 +148,14 @@ class TailBroker:
         for id in list(self._tails):
             self.close(id)
 
-    def publish(self, record: Record) -> None:
-        """Offer a record to all tails that ask for it; never waits, never raises."""
+    def publish(self, record: Record, message: bytes | None = None) -> None:
+        """Offer a record to all tails that ask for it; never waits, never raises.
+
+        `message` is the record as `trace` prints it, if that was done already.
+        """
         tails = self._of_worker.get((record.version.tenant, record.version.worker))
         if tails is None:
             return
-        message: bytes | None = None
         for tail in tails:
             if tail.is_connected and tail.filters.match(record):
                 message = encoded(record) if message is None else message

@@ -107,8 +107,8 @@ class KeptLogs:
         self._workers: dict[_Key, _Worker] = {}
         self._lock = anyio.Lock()
 
-    def keep(self, record: Record) -> None:
-        """Take a record; never waits."""
+    def keep(self, record: Record) -> bytes | None:
+        """Take a record; never waits. Returns its line, None where that was not printed."""
         key = (record.version.tenant, record.version.worker)
         worker = self._workers.get(key)
         if worker is None:
@@ -121,15 +121,16 @@ class KeptLogs:
             is_plain and worker.num_plain >= limits.plain_records_per_s
         ):
             worker.num_dropped += 1
-            return
+            return None
         worker.num_kept += 1
         line = encoded(record)
         if worker.num_bytes + len(line) >= limits.file_bytes:
             worker.num_dropped += 1
-            return
+            return line
         worker.num_plain += is_plain
         worker.num_bytes += len(line) + 1
         worker.lines.append(line)
+        return line
 
     async def run(self) -> None:
         """Write and clear away until canceled."""

@@ -31,8 +31,7 @@ class WorkerLogs:
     def record(self, record: Record) -> None:
         """Take what is known of an invocation; never waits, never raises."""
         try:
-            self.kept.keep(record)
-            self.tails.publish(record)
+            self.tails.publish(record, self.kept.keep(record))
             if self._export is not None:
                 self._export(record)
         except Exception:
