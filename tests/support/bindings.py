@@ -53,23 +53,6 @@ def a_version(
     )
 
 
-class Pieces:
-    """A body in pieces, which knows whether it was closed."""
-
-    def __init__(self, *pieces: bytes) -> None:
-        self.num_read = 0
-        self.is_closed = False
-        self._pieces = pieces
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self._pieces:
-            self.num_read += 1
-            yield piece
-
-    async def aclose(self) -> None:
-        self.is_closed = True
-
-
 @dataclass(slots=True)
 class Versions:
     """Knows workers by tenant and name."""

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from textwrap import dedent
+from types import MappingProxyType
 from typing import Any
 
 import anyio
+from msgspec.structs import replace
 
 from support.worker_isolates import FakeBindings, Records, a_version, an_invocation
 from tenantry_runtime.workers.engine import (
@@ -26,7 +28,7 @@ from tenantry_runtime.workers.sandbox import (
     find_interpreter,
     probe_layers,
 )
-from tenantry_runtime.workers.spec import AiBinding, SourceFile, WorkerLimits, WorkerVersion
+from tenantry_runtime.workers.spec import AiBinding, SourceFile, WorkerVersion
 
 HEAD = """
 import asyncio, os, time
@@ -48,25 +50,15 @@ class Texts:
     def dependencies(self, digest: str) -> str:
         return self.folders[digest]
 
-    def version(self, code: str, **options: Any) -> WorkerVersion:
+    def version(
+        self, code: str, *, data: Mapping[str, bytes] = MappingProxyType({}), **options: Any
+    ) -> WorkerVersion:
         """Make a version of one module, which has `HEAD` before it, and of `data` by their paths."""
-        content = (HEAD + dedent(code)).encode()
-        data: Mapping[str, bytes] = options.pop("data", {})
-        files = [self._file(path, each) for path, each in {"entry.py": content, **data}.items()]
-        limits = options.pop("limits", WorkerLimits())
-        version = a_version(limits=limits, **options)
-        # a copy with these files
-        return WorkerVersion(
-            tenant=version.tenant,
-            worker=version.worker,
-            version_id=version.version_id,
-            number=version.number,
-            main_module="entry.py",
-            files=tuple(files),
+        texts = {"entry.py": (HEAD + dedent(code)).encode(), **data}
+        return replace(
+            a_version(**options),
+            files=tuple(self._file(path, each) for path, each in texts.items()),
             bindings=(AiBinding(name="AI"),),
-            dependencies=version.dependencies,
-            limits=version.limits,
-            isolation=version.isolation,
         )
 
     def _file(self, path: str, content: bytes) -> SourceFile:

@@ -206,23 +206,3 @@ async def fetched(isolate: Isolate, path: str = "/", heard: Heard | None = None)
 async def whole(body: bytes | ByteStream) -> bytes:
     """Return all of a body."""
     return body if isinstance(body, bytes) else b"".join([piece async for piece in body])
-
-
-class Pieces:
-    """A `ByteStream` of given pieces, which knows what became of it."""
-
-    def __init__(self, *pieces: bytes, error: Exception | None = None) -> None:
-        self._pieces = list(pieces)
-        self._error = error
-        self.num_read = 0
-        self.is_closed = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self._pieces:
-            self.num_read += 1
-            yield piece
-        if self._error is not None:
-            raise self._error
-
-    async def aclose(self) -> None:
-        self.is_closed = True

@@ -12,7 +12,8 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from support.guests import Heard, Pieces, a_request, an_invocation
+from support.byte_streams import Pieces
+from support.guests import Heard, a_request, an_invocation
 from tenantry_runtime.workers.frames import ToIsolate
 from tenantry_runtime.workers.guest.wire import HEADER, append_frame
 from tenantry_runtime.workers.interface import HttpRequest, HttpResponse

@@ -13,7 +13,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from support.bindings import INVOCATION, MODEL, TENANT, TRACE, Pieces, a_world, chunks, whole
+from support.bindings import INVOCATION, MODEL, TENANT, TRACE, a_world, chunks, whole
+from support.byte_streams import Pieces
 from support.edges import OTHER_ACCOUNT
 from support.ledgers import usage_rows
 from support.plain_text import END

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.bindings import MODEL, OTHER_TENANT, TENANT, Pieces, a_version, a_world
+from support.bindings import MODEL, OTHER_TENANT, TENANT, a_version, a_world
+from support.byte_streams import Pieces
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import ConfigurationError
 from tenantry_runtime.workers.interface import CallRefused

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.bindings import MODEL, TENANT, Caller, Pieces, World, a_version, a_world
+from support.bindings import MODEL, TENANT, Caller, World, a_version, a_world
+from support.byte_streams import Pieces
 from support.web import Names
 from tenantry_runtime.workers.interface import (
     CallRefused,

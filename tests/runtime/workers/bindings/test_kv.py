@@ -12,7 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from support.bindings import OTHER_TENANT, TENANT, Caller, Pieces, World, a_world, whole
+from support.bindings import OTHER_TENANT, TENANT, Caller, World, a_world, whole
+from support.byte_streams import Pieces
 from support.limits import Clock
 from tenantry_runtime.tenancy.kv_entry import MAX_VALUE_BYTES
 from tenantry_runtime.workers.bindings import kv as kv_module

@@ -8,7 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from support.bindings import INVOCATION, TENANT, Pieces, whole
+from support.bindings import INVOCATION, TENANT, whole
+from support.byte_streams import Pieces
 from support.called_workers import FakeEngine, a_caller
 from tenantry_runtime.workers.bindings.services import MAX_DEPTH
 from tenantry_runtime.workers.interface import (

@@ -10,7 +10,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
-from support.bindings import INVOCATION, TENANT, TRACE, Pieces, whole
+from support.bindings import INVOCATION, TENANT, TRACE, whole
+from support.byte_streams import Pieces
 from support.called_workers import FakeEngine, a_caller
 from tenantry_runtime.workers.bindings import TracedCalls
 from tenantry_runtime.workers.interface import (

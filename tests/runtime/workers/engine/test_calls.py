@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import anyio
 import pytest
 
+from support.byte_streams import Pieces
 from support.worker_isolates import FakeBindings, a_version, an_invocation
 from tenantry_runtime.workers.engine.calls import Calls
 from tenantry_runtime.workers.interface import (
@@ -19,19 +18,6 @@ from tenantry_runtime.workers.interface import (
 from tenantry_runtime.workers.spec import WorkerLimits
 
 pytestmark = pytest.mark.asyncio
-
-
-class Pieces:
-    """A body of one piece."""
-
-    def __init__(self) -> None:
-        self.is_closed = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield b"x"
-
-    async def aclose(self) -> None:
-        self.is_closed = True
 
 
 def some_calls(bindings: FakeBindings, limits: WorkerLimits) -> Calls:
@@ -47,7 +33,7 @@ async def stream_of(calls: Calls) -> ByteStream:
 
 
 async def streams() -> HttpResponse:
-    return HttpResponse(status=200, body=Pieces())
+    return HttpResponse(status=200, body=Pieces(b"x"))
 
 
 async def test_bindings_hear_on_whose_behalf_they_are_called() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from support.byte_streams import Pieces
 from support.confined_workers import Machine, Workshop, a_workshop, find_machine
 from support.worker_isolates import FakeBindings, an_invocation
 from tenantry_runtime.workers.engine import EngineConfig
@@ -353,16 +354,10 @@ async def test_isolates_of_one_template_share_a_hash_seed_until_it_is_replaced(
 
 
 async def test_a_body_is_streamed_both_ways(machine: Machine) -> None:
-    class Pieces:
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            for _ in range(100):
-                yield b"x" * 10_000
-
-        async def aclose(self) -> None: ...
-
     async with a_workshop(machine) as shop:
         version = shop.texts.handler("return Response(request.body)")
-        request = HttpRequest(method="POST", url="http://hello.acme.localhost/", body=Pieces())
+        body = Pieces(*[b"x" * 10_000] * 100)
+        request = HttpRequest(method="POST", url="http://hello.acme.localhost/", body=body)
         num_bytes = 0
         async with shop.engine.fetch(version, request, an_invocation()) as response:
             assert not isinstance(response.body, bytes)

@@ -8,7 +8,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from support.guests import Guests, Heard, Pieces, a_request, a_worker, an_invocation, whole
+from support.byte_streams import Pieces
+from support.guests import Guests, Heard, a_request, a_worker, an_invocation, whole
 from tenantry_runtime.workers.interface import ByteStream, HttpResponse, StreamResult
 from tenantry_runtime.workers.isolate import InvocationFailed, Isolate
 from tenantry_runtime.workers.spec import AiBinding

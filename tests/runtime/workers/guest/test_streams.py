@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.guests import Guests, Heard, Pieces, a_request, a_worker, an_invocation, fetched, whole
+from support.byte_streams import Pieces
+from support.guests import Guests, Heard, a_request, a_worker, an_invocation, fetched, whole
 from tenantry_runtime.workers.frames import INITIAL_CREDIT, MAX_DATA_BYTES
 from tenantry_runtime.workers.interface import (
     ByteStream,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from support.guests import Guests, Heard, Pieces, a_request, a_worker, an_invocation, fetched
+from support.byte_streams import Pieces
+from support.guests import Guests, Heard, a_request, a_worker, an_invocation, fetched
 from tenantry_runtime.workers.interface import ByteStream
 from tenantry_runtime.workers.isolate import Isolate
 from tenantry_runtime.workers.spec import AiBinding

@@ -8,7 +8,8 @@ import anyio
 import msgspec
 import pytest
 
-from support.guests import Heard, Pieces, whole
+from support.byte_streams import Pieces
+from support.guests import Heard, whole
 from support.hostile_isolates import FETCH, a_peer, invaded
 from tenantry_runtime.workers.frames import (
     Break,

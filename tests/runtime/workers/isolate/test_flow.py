@@ -9,7 +9,8 @@ import tracemalloc
 import anyio
 import pytest
 
-from support.guests import Heard, Pieces, a_request, a_version, an_invocation
+from support.byte_streams import Pieces
+from support.guests import Heard, a_request, a_version, an_invocation
 from support.hostile_isolates import FETCH, Peer, a_peer, framed, invaded, start_fetch
 from tenantry_runtime.workers.frames import (
     INITIAL_CREDIT,

@@ -15,8 +15,9 @@ import pytest
 from anyio.lowlevel import checkpoint
 from hypothesis import given, strategies as st
 
+from support.byte_streams import Pieces
 from support.examples import examples
-from support.guests import Heard, Pieces, a_request
+from support.guests import Heard, a_request
 from support.hostile_isolates import Calling, Fetching, Peer, framed
 from tenantry_runtime.workers.frames import (
     Break,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from support.guests import Heard, Pieces, a_request, an_invocation
+from support.byte_streams import Pieces
+from support.guests import Heard, a_request, an_invocation
 from support.hostile_isolates import Peer, a_peer, start_fetch
 from tenantry_runtime.workers.frames import Busy, Failed, Finished, Resume, Returned
 from tenantry_runtime.workers.isolate import Isolate, IsolateEnded, NeverBegan

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.guests import Answer, Guests, Heard, Pieces, a_worker, an_invocation, fetched, whole
+from support.byte_streams import Pieces
+from support.guests import Answer, Guests, Heard, a_worker, an_invocation, fetched, whole
 from tenantry.workers.testing import completion, tool_call
 from tenantry_runtime.workers.interface import ByteStream, HttpRequest, HttpResponse, StreamResult
 from tenantry_runtime.workers.spec import AiBinding, Binding, JsonBinding, KvBinding, TextBinding

@@ -13,7 +13,8 @@ import httpcore
 import pytest
 from anyio.abc import ByteStream
 
-from support.bindings import Pieces, whole
+from support.bindings import whole
+from support.byte_streams import Pieces
 from support.web import (
     Heard,
     Names,

@@ -9,7 +9,8 @@ import anyio
 import pytest
 from anyio.abc import ByteStream
 
-from support.bindings import OTHER_TENANT, Pieces, whole
+from support.bindings import OTHER_TENANT, whole
+from support.byte_streams import Pieces
 from support.web import (
     Heard,
     Names,

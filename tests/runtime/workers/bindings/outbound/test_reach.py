@@ -8,7 +8,8 @@ from typing import Any
 import httpcore
 import pytest
 
-from support.bindings import OTHER_TENANT, TENANT, Pieces, whole
+from support.bindings import OTHER_TENANT, TENANT, whole
+from support.byte_streams import Pieces
 from support.web import Names, NoNetwork, a_server, an_outbound, answering, redirecting
 from tenantry_runtime.workers.bindings.outbound.config import HostRules, OutboundConfig
 from tenantry_runtime.workers.bindings.outbound.connect import system_resolver
