@@ -52,9 +52,9 @@ record-clients: $(VENV)/.development .venv-clients/.installed ## Record anew wha
 	touch $@
 
 # a backend for traces: some 850 MB
-.venv-phoenix/.installed:
+.venv-phoenix/.installed: tests/browser/requirements.txt
 	test -x .venv-phoenix/bin/python || $(PYTHON) -m venv .venv-phoenix
-	.venv-phoenix/bin/pip install --quiet --disable-pip-version-check arize-phoenix==20.26.1
+	.venv-phoenix/bin/pip install --quiet --disable-pip-version-check --requirement tests/browser/requirements.txt
 	touch $@
 
 check: lint typecheck ## Check format, lint and types
