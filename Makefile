@@ -71,9 +71,9 @@ $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	python -m tenantry_runtime.models.compile_ahead runtime/tenantry_runtime/checkpoints/*
 	touch $@
 
-$(VENV)/.development: $(VENV)/.torch pyproject.toml
+$(VENV)/.development: $(VENV)/.torch pyproject.toml | $(VENV)/.runtime
 	$(PIP_INSTALL) --editable '.[runtime,recipes,references,dev]'
-	touch $@ $(VENV)/.runtime
+	touch $@
 
 lint: $(VENV)/.development
 	ruff format --check .
