@@ -43,6 +43,12 @@ def a_batch(num: int = 2, **fields: Any) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the queue looked at sooner than it needs to be."""
+    monkeypatch.setattr("tenantry_runtime.edge.batch_worker.POLL_S", 0.02)
+
+
 @asynccontextmanager
 async def a_batch_edge(
     folder: Path,
@@ -259,6 +265,8 @@ async def test_what_keeps_failing_has_its_failure_as_a_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tenantry_runtime.edge.batch_worker.PAUSE_S", 0.01)
+    # the only node is left alone after some failures; no attempt is counted meanwhile
+    monkeypatch.setattr("tenantry_runtime.routing.breaker.FIRST_PAUSE_S", 0.01)
     async with a_batch_edge(tmp_path, FakeTokenSource(GenerationFailed("broken"))) as (edge, _):
         result = await completed(edge, await submit(edge, a_batch(1)))
     [response] = result["responses"]
