@@ -65,7 +65,7 @@ $(VENV)/.torch: constraints.txt
 	$(PIP_INSTALL) torch
 	touch $@
 
-# compiles the CPU's kernels too, lest the first start do it
+# compiles the CPU's kernels too, lest the first start do it; tests need them in both types
 $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	$(PIP_INSTALL) --editable '.[runtime]'
 	python -m tenantry_runtime.models.compile_ahead runtime/tenantry_runtime/checkpoints/*
@@ -73,6 +73,7 @@ $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 
 $(VENV)/.development: $(VENV)/.torch pyproject.toml | $(VENV)/.runtime
 	$(PIP_INSTALL) --editable '.[runtime,recipes,references,dev]'
+	python -m tenantry_runtime.models.compile_ahead --dtype bfloat16 runtime/tenantry_runtime/checkpoints/*
 	touch $@
 
 lint: $(VENV)/.development

@@ -1,4 +1,4 @@
-"""Compile what a node runs for these checkpoints: `python -m tenantry_runtime.models.compile_ahead DIRECTORY...`.
+"""Compile what a node runs for checkpoints: `python -m tenantry_runtime.models.compile_ahead [--dtype D] DIRECTORY...`.
 
 A first start does so too, and takes some seconds longer for it.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+
+import torch
 
 from tenantry_runtime.cache.formats import CACHE_FORMATS
 from tenantry_runtime.cache.paged import PagedCache
@@ -18,11 +20,18 @@ from .warm_up import warm_up
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="A node's; default: float32.",
+    )
     parser.add_argument("directories", type=Path, nargs="+", metavar="DIRECTORY")
+    given = parser.parse_args()
     PageTags(1, num_appends=1)
-    for directory in parser.parse_args().directories:
-        # in a node's default dtype: each combination of formats is compiled for itself
-        decoder = load_model(directory)
+    for directory in given.directories:
+        # each combination of a dtype and a format is compiled for itself
+        decoder = load_model(directory, dtype=getattr(torch, given.dtype))
         for name in ("bf16", "fp8"):
             cache_format = CACHE_FORMATS[name]
             warm_up(
