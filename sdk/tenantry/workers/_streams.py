@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, Self, TypeGuard
 
 from ._errors import AiError
 from ._host import HostStream, is_stream
@@ -255,6 +255,28 @@ class _Branch:
 
     async def aclose(self) -> None:
         await self._tee.close(self._branch)
+
+
+class Passage:
+    """Pieces that one task makes and another pulls, one at most between them: they go at the reader's pace."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(1)
+
+    async def put(self, piece: bytes | Exception | None) -> None:
+        """Hand on a piece, the end (None), or what the reader raises instead; wait for room."""
+        await self._waiting.put(piece)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = await self._waiting.get()
+        if piece is None:
+            raise StopAsyncIteration
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
 
 
 class _Pieces:

@@ -28,7 +28,7 @@ from ._host import Invocation, current, enter
 from ._mount import mount_of
 from ._request import Request
 from ._response import NULL_BODY, Response
-from ._streams import ReadableStream
+from ._streams import Passage, ReadableStream
 
 Message: TypeAlias = MutableMapping[str, Any]
 # Any: frameworks write the types of scope and messages in ways of their own
@@ -133,41 +133,27 @@ class _Exchange:
         return Response(None if status in NULL_BODY else bytes(whole), status, headers=headers)
 
 
-class _Pieces:
-    """A response's body, between the application that sends it and the worker's host that pulls it.
-
-    At most one piece waits here, so that the application sends at its client's pace.
-    """
+class _Pieces(Passage):
+    """A response's body, between the application that sends it and the worker's host that pulls it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.is_streamed = False
         self.is_over = asyncio.Event()
         self.has_gone = False
-        self._queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(1)
 
     async def put(self, piece: bytes | Exception | None) -> None:
         if not self.has_gone:
-            await self._queue.put(piece)
+            await super().put(piece)
         if self.has_gone:
             raise OSError("the client has gone")
-
-    def __aiter__(self) -> _Pieces:
-        return self
-
-    async def __anext__(self) -> bytes:
-        piece = await self._queue.get()
-        if piece is None:
-            raise StopAsyncIteration
-        if isinstance(piece, Exception):
-            raise piece
-        return piece
 
     async def aclose(self) -> None:
         if not self.is_over.is_set():
             self.has_gone = True
             self.is_over.set()
-            if not self._queue.empty():
-                self._queue.get_nowait()
+            if not self._waiting.empty():
+                self._waiting.get_nowait()
 
 
 class _Lifespan:

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,7 @@ from tenantry.workers._fetch import OUTBOUND
 from tenantry.workers._host import Body, HostReply, HostRequest, Invocation, entered
 from tenantry.workers._request import FetchKwargs, Request
 from tenantry.workers._response import Response
-from tenantry.workers._streams import ReadableStream
+from tenantry.workers._streams import Passage, ReadableStream
 from tenantry.workers._worker import Worker
 
 from ._bound import FakeFetch, Respond, as_host_response
@@ -149,13 +149,13 @@ class RunningWorker:
         return response
 
 
-class _Pump:
+class _Pump(Passage):
     """Pulls a reply's body in the invocation's own task, a piece ahead of who reads it here."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.reply: asyncio.Future[HostReply] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
-        self._pieces: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(1)
 
     async def serve(self, answering: Any) -> None:
         try:
@@ -174,23 +174,12 @@ class _Pump:
             return
         try:
             async for piece in body:
-                await self._pieces.put(piece)
-            await self._pieces.put(None)
+                await self.put(piece)
+            await self.put(None)
         except Exception as error:
-            await self._pieces.put(error)
+            await self.put(error)
         finally:
             await body.aclose()
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        piece = await self._pieces.get()
-        if piece is None:
-            raise StopAsyncIteration
-        if isinstance(piece, Exception):
-            raise piece
-        return piece
 
     async def aclose(self) -> None:
         if self.task is not None:
