@@ -98,15 +98,10 @@ def listing_options(command: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(command)
     # Any: as click calls it
     def with_screen(*args: Any, wanted: str | None, as_json: bool, **options: Any) -> T:
-        screen = Screen(as_json=is_json(wanted, as_json=as_json))
-        return command(*args, screen=screen, **options)
+        is_pretty = wanted == "pretty" or (wanted is None and sys.stdout.isatty())
+        return command(*args, screen=Screen(as_json=as_json or not is_pretty), **options)
 
     return with_screen
-
-
-def is_json(wanted: str | None, *, as_json: bool) -> bool:
-    """Say what `--format` and `--json` mean: JSON in a pipe where neither is given."""
-    return as_json or (wanted or ("pretty" if sys.stdout.isatty() else "json")) == "json"
 
 
 def yes_option(command: Callable[..., T]) -> Callable[..., T]:

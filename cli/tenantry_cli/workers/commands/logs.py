@@ -9,46 +9,30 @@ from urllib.parse import quote
 import click
 
 from tenantry_cli.moments import Duration
-from tenantry_cli.workers.options import Chosen, connect, worker_options
+from tenantry_cli.workers.options import Chosen, connect
+from tenantry_cli.workers.output import Screen
 
-from .tail import printer
+from .tail import printer, record_options
 
 if TYPE_CHECKING:
     from tenantry_cli.workers.tailing import Wanted
 
 
 @click.command()
-@click.argument("worker", required=False, metavar="[WORKER]")
+@record_options
 @click.option(
     "--limit", "-n", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most."
 )
 @click.option(
     "--since", "since_ms", type=Duration(), metavar="TIME", help="How far back, as 30m or 2h."
 )
-@click.option(
-    "--status",
-    "statuses",
-    type=click.Choice(["ok", "error", "canceled"]),
-    multiple=True,
-    help="How it ended; repeat it for more.",
-)
-@click.option("--search", metavar="TEXT", help="What it logged holds this.")
-@click.option(
-    "--format",
-    "wanted_format",
-    type=click.Choice(["json", "pretty"]),
-    help="json: a record a line. Default: pretty on a terminal, json in a pipe.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@worker_options
 def logs(
     worker: str | None,
     limit: int,
     since_ms: int | None,
     statuses: tuple[str, ...],
     search: str | None,
-    wanted_format: str | None,
-    as_json: bool,
+    screen: Screen,
     chosen: Chosen,
 ) -> None:
     """Show what a worker did lately, the newest last. Old records go when there are many.
@@ -64,7 +48,7 @@ def logs(
     params = {"limit": str(limit), **_params(wanted)}
     if since_ms is not None:
         params["since"] = str(time.time_ns() // 1_000_000 - since_ms)
-    show = printer(wanted_format, as_json=as_json)
+    show = printer(screen)
     with connect() as plane:
         kept = of_worker(plane, name, "/logs", dict[str, Any], params=params)
     for record in kept.get("records", []):

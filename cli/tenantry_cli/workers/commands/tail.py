@@ -7,22 +7,16 @@ from typing import Any, TypeVar
 
 import click
 
-from tenantry_cli.workers.options import Chosen, connect, is_json, worker_options
+from tenantry_cli.workers.options import Chosen, connect, listing_options, worker_options
+from tenantry_cli.workers.output import Screen
 
 T = TypeVar("T")
 
 
-def filter_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add what tells wanted records from others."""
+def record_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Add which worker it is, which of its records are wanted, and how they are shown."""
     options = (
         click.argument("worker", required=False, metavar="[WORKER]"),
-        click.option(
-            "--format",
-            "wanted_format",
-            type=click.Choice(["json", "pretty"]),
-            help="json: a record a line. Default: pretty on a terminal, json in a pipe.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
         click.option(
             "--status",
             "statuses",
@@ -30,31 +24,27 @@ def filter_options(command: Callable[..., T]) -> Callable[..., T]:
             multiple=True,
             help="How it ended; repeat it for more.",
         ),
-        click.option("--method", "methods", multiple=True, metavar="METHOD", help="GET, POST, …"),
-        click.option("--header", metavar="NAME[:VALUE]", help="A header of the request."),
         click.option("--search", metavar="TEXT", help="What it logged holds this."),
-        click.option("--ip", "ips", multiple=True, help="Where the request came from."),
-        click.option("--version-id", metavar="VERSION", help="Which version it was."),
+        listing_options,
+        worker_options,
     )
     for option in reversed(options):
         command = option(command)
-    return worker_options(command)
+    return command
 
 
 @click.command()
-@filter_options
+@record_options
+@click.option("--method", "methods", multiple=True, metavar="METHOD", help="GET, POST, …")
+@click.option("--header", metavar="NAME[:VALUE]", help="A header of the request.")
+@click.option("--ip", "ips", multiple=True, help="Where the request came from.")
+@click.option("--version-id", metavar="VERSION", help="Which version it was.")
 @click.option(
     "--sampling-rate",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Which part of all, as 0.1.",
 )
-def tail(
-    worker: str | None,
-    wanted_format: str | None,
-    as_json: bool,
-    chosen: Chosen,
-    **filters: Any,
-) -> None:
+def tail(worker: str | None, screen: Screen, chosen: Chosen, **filters: Any) -> None:
     """Show what a worker does, as it does it, until Ctrl-C.
 
     \b
@@ -63,7 +53,7 @@ def tail(
     from tenantry_cli.workers.tailing import Wanted, tail as open_tail
 
     name = chosen.worker(worker)
-    show = printer(wanted_format, as_json=as_json)
+    show = printer(screen)
     with connect() as plane, open_tail(plane, name, Wanted(**filters)) as records:
         click.secho(
             f"Connected to {name}, waiting for logs... (Ctrl-C ends it)", dim=True, err=True
@@ -73,9 +63,9 @@ def tail(
 
 
 # Any: JSON
-def printer(wanted: str | None, *, as_json: bool) -> Callable[[dict[str, Any]], None]:
+def printer(screen: Screen) -> Callable[[dict[str, Any]], None]:
     """Return what prints records: as one line of JSON each, or for people."""
-    return _print_json if is_json(wanted, as_json=as_json) else _print_lines
+    return _print_json if screen.as_json else _print_lines
 
 
 def _print_json(record: dict[str, Any]) -> None:
