@@ -50,13 +50,14 @@ class MemberTold:
 
 @dataclass(slots=True, eq=False)
 class Journey:
-    """Times are Unix time in nanoseconds."""
+    """Times are Unix time in nanoseconds, unless they say otherwise."""
 
     members: dict[Phase, MemberTold] = field(default_factory=dict)
     """Of the latest attempt."""
     stages: list[Stage] = field(default_factory=list)
     happened: list[Happened] = field(default_factory=list)
-    first_token_ns: int | None = None
+    first_token_s: float | None = None
+    """On this process's own clock, `time.perf_counter`."""
     num_resubmitted: int = 0
     """Preemptions after which it was submitted again."""
     num_retries: int = 0
@@ -83,5 +84,5 @@ class Journey:
 
     def has_token(self) -> None:
         """The first token is here."""
-        if self.first_token_ns is None:
-            self.first_token_ns = time.time_ns()
+        if self.first_token_s is None:
+            self.first_token_s = time.perf_counter()

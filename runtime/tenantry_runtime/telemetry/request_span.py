@@ -72,6 +72,8 @@ class RequestSpan:
         self._tracer = tracer
         self._meter = meter
         self._started_ns = time.time_ns()
+        # what differences are taken of: Unix time is set back and forth
+        self._started_s = time.perf_counter()
         self._asked: tuple[str, str, TenantId] | None = None
         """Operation, model and tenant, once they are known."""
         self._common: Attributes = {}
@@ -247,9 +249,9 @@ class RequestSpan:
         elif told:
             is_checked = all(member.is_checked for member in told)
             self._root.set_attribute(names.PAGES_CHECK, "passed" if is_checked else "off")
-        first_ns = self._first_token_ns
-        if first_ns is not None:
-            self._root.set_attribute(names.FIRST_CHUNK_S, (first_ns - self._started_ns) / 1e9)
+        first_s = self._until_first_token_s
+        if first_s is not None:
+            self._root.set_attribute(names.FIRST_CHUNK_S, first_s)
         if self._heard is not None:
             self._root.set_attribute(names.OUTPUT_MESSAGES, self._heard.printed())
 
@@ -257,26 +259,26 @@ class RequestSpan:
         return {**self._common, names.CHOICE: index}
 
     @property
-    def _first_token_ns(self) -> int | None:
+    def _until_first_token_s(self) -> float | None:
         """As the edge saw it; else as the node told it."""
-        seen = [at for journey in self._journeys if (at := journey.first_token_ns) is not None]
+        seen = [at for journey in self._journeys if (at := journey.first_token_s) is not None]
         if seen:
-            return min(seen)
-        return next((timings.first_token_ns for timings in self._timings if timings), None)
+            return min(seen) - self._started_s
+        told_ns = next((timings.first_token_ns for timings in self._timings if timings), None)
+        return None if told_ns is None else (told_ns - self._started_ns) / 1e9
 
     def _record(self) -> None:
         if self._meter is None or self._asked is None:
             return
         operation, model, tenant = self._asked
         error = None if self._problem is None else type(self._problem).__name__
-        first_ns = self._first_token_ns
         self._meter.ended(
             Ended(
                 operation=operation,
                 model=model,
                 tenant=tenant,
-                duration_s=(time.time_ns() - self._started_ns) / 1e9,
-                first_token_s=None if first_ns is None else (first_ns - self._started_ns) / 1e9,
+                duration_s=time.perf_counter() - self._started_s,
+                first_token_s=self._until_first_token_s,
                 usage=self._usage,
                 error=error,
             )

@@ -23,7 +23,7 @@ from tenantry_runtime.core import (
 )
 from tenantry_runtime.errors import QuotaExceeded
 from tenantry_runtime.pool.messages import Timings
-from tenantry_runtime.telemetry import ClientGone, RequestSpan
+from tenantry_runtime.telemetry import ClientGone, Journey, RequestSpan
 from tenantry_runtime.telemetry.metrics import METRICS, Ended, RequestMeter, TopTenants
 
 MODEL = "@cf/moonshotai/kimi-k2.6"
@@ -167,6 +167,21 @@ def test_spans_and_metrics_are_told_the_same() -> None:
         assert first.sum == pytest.approx(0.25)
         assert recorded.counts("tenantry.requests", "outcome") == {"ok": 1}
         assert recorded.counts("tenantry.refusals", "reason") == {}
+
+
+def test_a_clock_that_is_set_back_meanwhile_makes_no_time_negative(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with recording() as recorded:
+        span, journey = a_span(recorded.meter), Journey()
+        monkeypatch.setattr("time.time_ns", lambda: 0)
+        journey.has_token()
+        span.follow([journey])
+        span.used(USAGE)
+        span.end(status=200)
+        [first] = recorded.points("gen_ai.server.time_to_first_token")
+        [duration] = recorded.points("gen_ai.server.request.duration")
+    assert 0 <= first.sum <= duration.sum < 60
 
 
 def test_what_a_limit_refuses_is_counted_by_its_reason() -> None:
