@@ -7,6 +7,7 @@ is lost between them, and members of a pool can be added up.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import TYPE_CHECKING
 
 from tenantry_runtime.cache.owners import PUBLIC, OwnerSlot
@@ -26,40 +27,40 @@ class LaneMeter:
     """Counts for one pool. What it is told costs a few additions a step."""
 
     def __init__(self) -> None:
-        self._steps: dict[Phase, list[int]] = {"prefill": [0] * 5, "decode": [0] * 5}
-        self._sent = [0] * 5
-        self._received = [0] * 5
+        self._steps: dict[Phase, StepCounts] = {"prefill": StepCounts(), "decode": StepCounts()}
+        self._sent = TransferCounts()
+        self._received = TransferCounts()
 
     def stepped(self, plan: StepPlan, took_ns: int) -> None:
         """Count a step that came back, with whatever it found."""
         counts = self._steps[plan.phase]
-        counts[0] += 1
-        counts[1] += len(plan.entries)
-        counts[2] += plan.num_tokens
-        counts[3] += took_ns
+        counts.num_steps += 1
+        counts.num_sequences += len(plan.entries)
+        counts.num_tokens += plan.num_tokens
+        counts.took_ns += took_ns
 
     def crashed(self, phase: Phase) -> None:
         """Count a step that raised."""
-        self._steps[phase][4] += 1
+        self._steps[phase].num_failed += 1
 
     def sent(self, num_pages: int, num_bytes: int) -> None:
         """Count pages that left for a decode member, checked when they were read."""
-        self._sent[0] += num_pages
-        self._sent[1] += num_bytes
+        self._sent.num_pages += num_pages
+        self._sent.num_bytes += num_bytes
 
     def received(self, num_pages: int, num_bytes: int) -> None:
         """Count pages that came from a prefill member, checked when they were written."""
-        self._received[0] += num_pages
-        self._received[1] += num_bytes
+        self._received.num_pages += num_pages
+        self._received.num_bytes += num_bytes
 
     def delivered(self, took_ns: int) -> None:
         """Count a hand-off that was confirmed, and the time since its way was opened."""
-        self._sent[2] += 1
-        self._sent[4] += took_ns
+        self._sent.num_handoffs += 1
+        self._sent.took_ns += took_ns
 
     def not_delivered(self) -> None:
         """Count a hand-off that did not come to its end."""
-        self._sent[3] += 1
+        self._sent.num_failed += 1
 
     def report(self, lane: Lane, tenants: Mapping[OwnerSlot, str]) -> PoolReport:
         """Return all of it; `tenants` are the names behind owner slots."""
@@ -93,12 +94,13 @@ class LaneMeter:
             num_cached_tokens=scheduler.num_cached_tokens,
             num_kept_pages=prefixes.num_inserted,
             num_evicted_pages=prefixes.num_evicted,
+            # copies: these go on counting
             steps={
-                phase: StepCounts(*counts)
+                phase: copy(counts)
                 for phase, counts in self._steps.items()
                 if phase in lane.members
             },
-            sent=TransferCounts(*self._sent),
-            received=TransferCounts(*self._received),
+            sent=copy(self._sent),
+            received=copy(self._received),
             mismatches=dict(lane.scheduler.incidents.by_op),
         )

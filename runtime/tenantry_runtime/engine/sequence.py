@@ -396,7 +396,9 @@ class Sequence:
         self._release(after, problem)
         self.state = Finished()
 
-    def timings(self, finished_s: float) -> Timings:
+    def timings(
+        self, finished_s: float, *, num_steps: int, num_step_rows: int, beside: tuple[str, ...]
+    ) -> Timings:
         assert self.prefill_started_s is not None and self.first_token_s is not None
         return Timings(
             queued_ns=_ns(self.queued_s),
@@ -409,6 +411,9 @@ class Sequence:
             num_handoff_pages=self.handed.num_pages,
             num_handoff_bytes=self.handed.num_bytes,
             num_preemptions=self.num_preemptions,
+            num_steps=num_steps,
+            num_step_rows=num_step_rows,
+            beside=beside,
         )
 
     def _release(self, after: StepNumber, problem: str) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from msgspec.structs import replace
-
 from tenantry_runtime.pool.messages import Timings
 
 from .sequence import Sequence
@@ -41,8 +39,8 @@ class StepTally:
         """Return what is told of a sequence that has finished; `running` are those still in the batch."""
         num_steps, num_rows = sequence.tally or (self._num_steps, self._num_rows)
         traced = (s.submit.traceparent for s in running.values())
-        return replace(
-            sequence.timings(now_s),
+        return sequence.timings(
+            now_s,
             num_steps=self._num_steps - num_steps,
             num_step_rows=self._num_rows - num_rows,
             beside=tuple(islice((each for each in traced if each[-1:] in _SAMPLED), MAX_BESIDE)),

@@ -10,7 +10,7 @@ import msgspec
 from tenantry_runtime.core import Phase
 
 
-class StepCounts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class StepCounts(msgspec.Struct, array_like=True, gc=False):
     """Steps of one phase since the node's start. Each checks every page that it reads or writes."""
 
     num_steps: int = 0
@@ -24,7 +24,7 @@ class StepCounts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Steps that raised."""
 
 
-class TransferCounts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class TransferCounts(msgspec.Struct, array_like=True, gc=False):
     """Pages that hand-offs moved since the node's start; each was checked where it was read or written."""
 
     num_pages: int = 0
@@ -60,7 +60,7 @@ class PoolReport(msgspec.Struct, frozen=True, kw_only=True):
     """That went into prefix trees."""
     num_evicted_pages: int = 0
     steps: dict[Phase, StepCounts] = {}
-    sent: TransferCounts = TransferCounts()
-    received: TransferCounts = TransferCounts()
+    sent: TransferCounts = msgspec.field(default_factory=TransferCounts)
+    received: TransferCounts = msgspec.field(default_factory=TransferCounts)
     mismatches: dict[str, int] = {}
     """Pages that were not their sequence's own, by the op that found it (`engine.incidents`)."""
