@@ -23,7 +23,7 @@ from .calls import Calls
 from .interface import TemplateKey
 from .lives import Lives
 from .resident import Landlord, Resident
-from .verdict import exceeded_cpu, exceeded_wall
+from .verdict import MEMORY_ERRORS, exceeded_cpu, exceeded_wall
 from .watchdog import Watchdog
 
 
@@ -100,7 +100,8 @@ class Loader:
             with anyio.fail_after(wall_s):
                 await isolate.load(resident.version, files.items(), values)
         except LoadError as error:
-            raise self._not_loaded(resident, Outcome.LOAD_FAILED, error) from error
+            told = _explained(error, resident.version)
+            raise self._not_loaded(resident, Outcome.LOAD_FAILED, told) from error
         except TimeoutError:
             resident.accuse(exceeded_wall("the import", wall_s))
             await resident.buried.wait()
@@ -130,3 +131,17 @@ class Loader:
             lines=resident.outside.lines.take(now_ms),
         )
         return NotLoaded(failure, error)
+
+
+def _explained(error: LoadError, version: WorkerVersion) -> LoadError:
+    """Say of an import that finds the memory full, which Python does without a word, what fills it."""
+    if error.name not in MEMORY_ERRORS:
+        return error
+    num_bytes = sum(file.num_bytes for file in version.files)
+    problem = (
+        f"the isolate's memory of {version.limits.memory_bytes >> 20} MiB is full, and the import needs "
+        f"more; the worker's files alone have {num_bytes / (1 << 20):.1f} MiB of it. Leave out what it "
+        "does not need, keep data in KV, or import less"
+    )
+    message = f"{error.message}: {problem}" if error.message else problem
+    return LoadError(error.name, message, path=error.path, line=error.line, trace=error.trace)

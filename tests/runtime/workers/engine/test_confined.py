@@ -126,6 +126,17 @@ async def test_an_import_that_fails_names_file_and_line(machine: Machine) -> Non
     assert again.retry_after_s is not None
 
 
+async def test_files_that_fill_the_memory_are_named_with_both_sizes(machine: Machine) -> None:
+    async with a_workshop(machine) as shop:
+        code = "class Default(WorkerEntrypoint): ..."
+        version = shop.texts.version(code, data={"data.bin": bytes(63 << 20)})
+        with pytest.raises(LoadError) as raised:
+            await shop.engine.try_load(version)
+    assert raised.value.name == "MemoryError"
+    for words in ("memory of 128 MiB is full", "files alone have 63.0 MiB", "Leave out"):
+        assert words in raised.value.message
+
+
 async def test_an_import_has_a_second_of_cpu_time(machine: Machine) -> None:
     async with a_workshop(machine) as shop:
         with pytest.raises(LoadError, match="exceededCpu"):
