@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import pytest
 
 from support.command_line import PROGRAM
 from support.fake_control_plane import TOKEN, ControlPlaneFake
-from support.http_peer import PATIENCE_S
+from support.http_peer import PATIENCE_S, Exchange, a_peer
 from support.worker_folder import WorkerFolder
 
 
@@ -123,6 +124,32 @@ def test_ctrl_c_at_a_question_ends_with_130_and_does_nothing(
     assert code == 130
     assert b"Traceback" not in seen
     assert {call.method for call in plane.calls[before:]} <= {"GET"}
+
+
+def test_ctrl_c_while_an_upload_is_looked_at_hangs_up_and_ends_with_130(
+    folder: WorkerFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_there = threading.Event()
+
+    def script(exchange: Exchange) -> None:
+        if exchange.method == "GET":
+            exchange.send_json({"success": False, "errors": [{"code": 10007}]}, status=404)
+            return
+        is_there.set()
+        exchange.wait_for_hangup()
+
+    with a_peer(script) as peer:
+        for name, value in peer.environment.items():
+            monkeypatch.setenv(name, value)
+        with at_a_terminal("deploy") as terminal:
+            assert is_there.wait(PATIENCE_S)
+            terminal.interrupt()
+            code, seen = terminal.rest()
+        peer.wait_for_scripts(2)
+
+    assert code == 130
+    assert b"Traceback" not in seen
+    assert b"Deployed" not in seen
 
 
 def test_no_is_an_answer(plane: ControlPlaneFake, deployed: WorkerFolder) -> None:
