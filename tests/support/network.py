@@ -15,13 +15,11 @@ _ESTABLISHED = "01"
 
 def remote_peers(pids: Iterable[int]) -> set[str]:
     """Return the addresses beyond this machine that the processes have TCP connections to."""
-    return {
-        peer
-        for pid in pids
-        for inode in _sockets(pid)
-        if (peer := _peers(pid).get(inode)) is not None
-        and not ipaddress.ip_address(peer).is_loopback
-    }
+    remote: set[str] = set()
+    for pid in pids:
+        sockets, peers = _sockets(pid), _peers(pid)
+        remote |= {peers[socket] for socket in sockets & peers.keys()}
+    return {peer for peer in remote if not ipaddress.ip_address(peer).is_loopback}
 
 
 def _sockets(pid: int) -> set[str]:
