@@ -8,10 +8,12 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio.abc import TaskGroup
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -28,10 +30,10 @@ from tenantry_runtime.telemetry.metrics import (
     metering,
 )
 from tenantry_runtime.tenancy import Authenticator, open_store
-from tenantry_runtime.tenancy.incident_sweep import IncidentSweeper
 from tenantry_runtime.tenancy.kv_sweep import KvSweeper
 from tenantry_runtime.tenancy.ledger import JOURNAL_DIRECTORY, open_ledger
 from tenantry_runtime.tenancy.limits import open_limiter
+from tenantry_runtime.tenancy.sweeping import sweep_forever
 
 from .app import build_app
 from .batch_worker import BatchWorker
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
     from tenantry_runtime.workers.logs import TakeRecord
 
     from .workers import EdgeWorkers
+
+KV_SWEEP_S, INCIDENT_SWEEP_S = 60.0, 600.0
+"""Between two sweeps of the store."""
 
 NUM_THREADS = 2
 """For long requests. More would not be faster: they hold the interpreter's lock most of the time."""
@@ -87,9 +92,7 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
                     tasks.start_soon(serve)
                     batches = BatchWorker(services, WorkersAI(), config.batches)
                     tasks.start_soon(batches.run)
-                    # also where workers do not run: what was kept for them expires all the same
-                    endless.start_soon(KvSweeper(services.store.database).run)
-                    endless.start_soon(_incident_sweeper(config, services).run)
+                    _start_sweeps(endless, config, services)
                     _log.info("listening on %s", url)
                     async for number in signals:
                         _log.info("%s: ending", signal.Signals(number).name)
@@ -110,11 +113,13 @@ def _name(bound: socket.socket) -> str:
     return f"{socket.gethostname()}:{bound.getsockname()[1]}"
 
 
-def _incident_sweeper(config: EdgeConfig, services: Services) -> IncidentSweeper:
-    keep = config.incidents
-    return IncidentSweeper(
-        services.store.incidents, keep_days=keep.keep_days, max_kept=keep.max_kept
-    )
+def _start_sweeps(tasks: TaskGroup, config: EdgeConfig, services: Services) -> None:
+    """Also where workers do not run: what was kept for them expires all the same."""
+    keep, incidents = config.incidents, services.store.incidents
+    keys = KvSweeper(services.store.database).sweep
+    old = partial(incidents.sweep, keep_days=keep.keep_days, max_kept=keep.max_kept)
+    tasks.start_soon(partial(sweep_forever, keys, every_s=KV_SWEEP_S, what="keys and values"))
+    tasks.start_soon(partial(sweep_forever, old, every_s=INCIDENT_SWEEP_S, what="incidents"))
 
 
 def _application(

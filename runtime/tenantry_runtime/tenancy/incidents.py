@@ -29,6 +29,8 @@ from .database import Database
 MAX_NAMED = 32
 """Tenants, requests and traces that a record names, of each; its facts count all."""
 
+DAY_MS = 86_400_000
+
 SWEEP_STEP = 200
 """Records that one transaction deletes."""
 
@@ -156,15 +158,17 @@ class IncidentStore:
         some = sa.select(incidents.c.id).where(begins).order_by(incidents.c.id).limit(limit)
         return await _read(self._database, incidents.c.id.in_(some))
 
-    async def sweep(self, *, keep_ms: int, max_kept: int) -> int:
-        """Delete some that began longer ago, or of whose kind there are more; return how many.
+    async def sweep(self, *, keep_days: float, max_kept: int) -> int:
+        """Delete some of those that began longer ago, or of whose kind there are more; return how many.
 
         Each kind has its own count: a tenant that brings about many of one drives out no other.
         """
         incidents = schema.incidents
         ids = sa.select(incidents.c.id)
         latest = incidents.c.began_ms.desc(), incidents.c.id
-        too_old = ids.where(incidents.c.began_ms < self._database.now_ms() - keep_ms)
+        too_old = ids.where(
+            incidents.c.began_ms < self._database.now_ms() - round(keep_days * DAY_MS)
+        )
         too_many = [
             ids.where(incidents.c.kind == kind).order_by(*latest).offset(max_kept)
             for kind in IncidentKind

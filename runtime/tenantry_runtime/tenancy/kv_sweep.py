@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Never
-
-import anyio
 import sqlalchemy as sa
-
-from tenantry_runtime.errors import StoreUnavailable
 
 from . import schema
 from .database import Database
@@ -18,25 +12,13 @@ MAX_PER_STEP = 200
 """Entries that one transaction deletes."""
 MAX_STEPS = 20
 """Of one sweep, so that others come between."""
-EVERY_S = 60.0
-
-_log = logging.getLogger(__name__)
 
 
 class KvSweeper:
-    """What an edge does in the background; several may at one time."""
+    """Several may sweep at one time."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    async def run(self) -> Never:
-        """Sweep now and then, until canceled."""
-        while True:
-            try:
-                await self.sweep()
-            except StoreUnavailable as error:
-                _log.warning("key values: %s", error)
-            await anyio.sleep(EVERY_S)
 
     async def sweep(self) -> int:
         """Delete some of what has expired, or was in a namespace that is deleted; return how much."""

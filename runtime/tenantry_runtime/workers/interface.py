@@ -212,6 +212,13 @@ class WorkerFailed(Exception):
         super().__init__(outcome, message)
 
 
+def outcome_of(error: BaseException) -> str:
+    """Return what spans say of an invocation that ended with an error: an `Outcome`, or a bug's class."""
+    if isinstance(error, WorkerFailed):
+        return error.outcome
+    return type(error).__name__ if isinstance(error, Exception) else Outcome.CANCELED
+
+
 class CalledEngine(Protocol):
     """What of an engine other workers reach."""
 

@@ -10,7 +10,6 @@ import pytest
 
 from tenantry_runtime.pool.messages import Incident
 from tenantry_runtime.tenancy import IncidentKind, IncidentRecord, Store
-from tenantry_runtime.tenancy.incident_sweep import IncidentSweeper
 from tenantry_runtime.tenancy.incidents import SWEEP_STEP, integrity_record
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -147,12 +146,13 @@ async def test_what_is_older_than_it_is_kept_goes_with_its_names(store: Store) -
     old, young = a_record(now_ms - 3 * DAY_MS), a_record(now_ms - DAY_MS)
     await store.incidents.record([old, young])
 
-    sweeper = IncidentSweeper(store.incidents, keep_days=2, max_kept=100)
+    async def sweep() -> int:
+        return await store.incidents.sweep(keep_days=2, max_kept=100)
 
-    assert await sweeper.sweep() == 1
+    assert await sweep() == 1
     assert await store.incidents.list() == [young]
     assert await store.incidents.list(account="acme") == [young]
-    assert await sweeper.sweep() == 0
+    assert await sweep() == 0
 
 
 @pytest.mark.asyncio
@@ -165,9 +165,7 @@ async def test_of_each_kind_the_latest_are_kept_whatever_there_is_of_others(stor
     oldest = a_record(now_ms - DAY_MS)
     await store.incidents.record([*storms, oldest])
 
-    sweeper = IncidentSweeper(store.incidents, keep_days=2, max_kept=10)
-
     # more than one transaction deletes
-    assert await sweeper.sweep() == SWEEP_STEP + 40
+    assert await store.incidents.sweep(keep_days=2, max_kept=10) == SWEEP_STEP + 40
     kept = await store.incidents.list(limit=1000)
     assert [each.id for each in kept] == [*(each.id for each in storms[:10]), oldest.id]

@@ -23,9 +23,8 @@ from tenantry_runtime.workers.interface import (
     HttpRequest,
     HttpResponse,
     Invocation,
-    WorkerFailed,
+    outcome_of,
 )
-from tenantry_runtime.workers.outcome import Outcome
 from tenantry_runtime.workers.spec import WorkerVersion
 
 
@@ -93,15 +92,11 @@ class TracedCalls:
         )
         inside = replace(invocation, traceparent=span.traceparent, tracestate=span.tracestate)
         traced = _Traced(span, inside)
-        outcome: str = Outcome.CANCELED
+        outcome = ""
         try:
             yield traced
-            outcome = ""
-        except WorkerFailed as failed:
-            outcome = failed.outcome
-            raise
-        except Exception as error:
-            outcome = type(error).__name__
+        except BaseException as error:
+            outcome = outcome_of(error)
             raise
         finally:
             span.end(status=traced.status, outcome=outcome)

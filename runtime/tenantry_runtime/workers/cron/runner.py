@@ -21,8 +21,7 @@ from opentelemetry.trace import Tracer
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.errors import InvalidInput, StoreUnavailable, TenantryError
 from tenantry_runtime.telemetry.worker_span import TIMER, WorkerSpan
-from tenantry_runtime.workers.interface import Engine, Invocation, WorkerFailed
-from tenantry_runtime.workers.outcome import Outcome
+from tenantry_runtime.workers.interface import Engine, Invocation, WorkerFailed, outcome_of
 from tenantry_runtime.workers.spec import WorkerVersion
 
 from .expression import CronExpression, parse_cron
@@ -200,15 +199,11 @@ class CronRunner:
         invocation = Invocation(
             id=str(id), traceparent=span.traceparent, tracestate=span.tracestate
         )
-        outcome: str = Outcome.CANCELED
+        outcome = ""
         try:
             await self._engine.scheduled(version, due.cron, due.due_ms, invocation)
-            outcome = ""
-        except WorkerFailed as failed:
-            outcome = failed.outcome
-            raise
-        except Exception as error:
-            outcome = type(error).__name__
+        except BaseException as error:
+            outcome = outcome_of(error)
             raise
         finally:
             span.end(status=None, outcome=outcome)
