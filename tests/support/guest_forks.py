@@ -28,7 +28,7 @@ def main() -> None:
             control.close()
             if message == b"h":
                 waiting.GRACE_S = 0.0
-            guest.serve(socket.socket(fileno=descriptors[0]))
+            guest.prepare(socket.socket(fileno=descriptors[0]))()
         os.close(descriptors[0])
 
 

@@ -13,6 +13,6 @@ def preload() -> None:
     threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 
 
-def serve(connection: socket.socket) -> NoReturn:
+def prepare(connection: socket.socket) -> NoReturn:
     """Never called."""
     raise SystemExit

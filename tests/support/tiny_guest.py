@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 
@@ -15,8 +17,12 @@ def preload() -> None:
     """Nothing that an attempt needs is there before it."""
 
 
-def serve(connection: socket.socket) -> NoReturn:
-    """Answer until the other end closes."""
+def prepare(connection: socket.socket) -> Callable[[], NoReturn]:
+    """Return what answers until the other end closes."""
+    return partial(_serve, connection)
+
+
+def _serve(connection: socket.socket) -> NoReturn:
     connection.setblocking(True)
     while True:
         length = struct.unpack(">I", _receive(connection, 4))[0]

@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 from tenantry_runtime.workers import guest
 from tenantry_runtime.workers.frames import BindingValue, Drain, Fetch, File, Load
 from tenantry_runtime.workers.guest.bundle import ROOT
-from tenantry_runtime.workers.guest.process import run
+from tenantry_runtime.workers.guest.process import prepared
 from tenantry_runtime.workers.guest.wire import append_frame
 
 NUM_LIVES = 12
@@ -73,13 +73,18 @@ def preload() -> None:
     _fill_gaps()
 
 
-def serve(connection: socket.socket) -> NoReturn:
-    """Rehearse if there is time, then serve the runtime."""
-    waiting = select.poll()
-    waiting.register(connection, select.POLLIN)
-    if not waiting.poll(WAIT_MS):
-        rehearse()
-    guest.serve(connection)
+def prepare(connection: socket.socket) -> Callable[[], NoReturn]:
+    """Make ready what rehearses if there is time, and then serves the runtime."""
+    serve_runtime = guest.prepare(connection)
+
+    def serve() -> NoReturn:
+        waiting = select.poll()
+        waiting.register(connection, select.POLLIN)
+        if not waiting.poll(WAIT_MS):
+            rehearse()
+        serve_runtime()
+
+    return serve
 
 
 def rehearse() -> None:
@@ -95,7 +100,7 @@ def rehearse() -> None:
     mine, theirs = socket.socketpair()
     with mine, theirs, _put_back():
         mine.sendall(script)
-        run(theirs)
+        prepared(theirs)()
 
 
 @contextmanager

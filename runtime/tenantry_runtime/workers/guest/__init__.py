@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .process import preload, serve
+from .process import preload, prepare
 
-__all__ = ["preload", "serve"]
+__all__ = ["preload", "prepare"]

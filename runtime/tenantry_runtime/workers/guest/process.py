@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import os
 import socket
+from collections.abc import Callable
 from typing import NoReturn
 
 from .inquiry import answering
@@ -67,21 +68,27 @@ def preload() -> None:
         loop.close()
 
 
-def serve(connection: socket.socket) -> NoReturn:
-    """Serve the runtime at the other end until either side closes the stream; then end the process.
+def prepare(connection: socket.socket) -> Callable[[], NoReturn]:
+    """Make ready what serves the runtime at the other end, and read nothing yet.
 
-    Takes over the process's standard output and error, and its logging.
+    Takes over the process's standard output and error, and its logging. What is returned serves until
+    either side closes the stream; then it ends the process.
     """
-    status = 1
-    try:
-        run(connection)
-        status = 0
-    finally:
-        os._exit(status)
+    run = prepared(connection)
+
+    def serve() -> NoReturn:
+        status = 1
+        try:
+            run()
+            status = 0
+        finally:
+            os._exit(status)
+
+    return serve
 
 
-def run(connection: socket.socket) -> None:
-    """Serve until the stream is closed, and return."""
+def prepared(connection: socket.socket) -> Callable[[], None]:
+    """Return what serves until the stream is closed, and then returns itself."""
     session: Session
     loop = asyncio.SelectorEventLoop(
         WatchfulSelector(
@@ -97,15 +104,19 @@ def run(connection: socket.socket) -> None:
 
     session = Session(loop, over)
     session.output.install()
-    try:
-        with answering(session.tell_busy):
-            connecting = loop.create_connection(lambda: session.channel, sock=connection)
-            loop.run_until_complete(connecting)
-            while not is_over:
-                try:
-                    loop.run_forever()
-                except (SystemExit, KeyboardInterrupt) as error:
-                    # one of the worker's tasks raised it, which ends nothing but that task
-                    session.output.log("error", f"a task raised {type(error).__name__}")
-    finally:
-        loop.close()
+
+    def run() -> None:
+        try:
+            with answering(session.tell_busy):
+                connecting = loop.create_connection(lambda: session.channel, sock=connection)
+                loop.run_until_complete(connecting)
+                while not is_over:
+                    try:
+                        loop.run_forever()
+                    except (SystemExit, KeyboardInterrupt) as error:
+                        # one of the worker's tasks raised it, which ends nothing but that task
+                        session.output.log("error", f"a task raised {type(error).__name__}")
+        finally:
+            loop.close()
+
+    return run

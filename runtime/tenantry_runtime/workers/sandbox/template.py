@@ -139,6 +139,8 @@ class Template:
             connection = socket.socket(fileno=_lowest(stream))
             _check_library()
             told.send(READY)
+            # while the runtime makes ready its own end
+            serve = self._guest.prepare(connection)
             if told.recv(len(GO)) != GO:
                 os._exit(0)
             told.close()
@@ -146,7 +148,7 @@ class Template:
             _tell(told, {"failed": f"{type(error).__name__}: {error}"})
             os._exit(_FAILED)
         try:
-            self._guest.serve(connection)
+            serve()
         finally:
             os._exit(1)
 

@@ -48,7 +48,7 @@ class TemplateOrder:
     has_filter: bool
     has_threads: bool
     guest: str
-    """The module whose `preload` and `serve` are called."""
+    """The module whose `preload` is called, whose `prepare` makes ready a process, and what that returns serves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
