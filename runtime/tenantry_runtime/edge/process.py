@@ -212,6 +212,7 @@ async def _services(
             num_open_requests=lambda: open_requests.statistics().num_open,
             ledger=ledger.statistics,
             incidents=lambda: recorder.counts,
+            retries=nodes.router.retry_statistics,
         ).register(meters.meter)
         yield Services(
             offers=await load_offers(catalog),

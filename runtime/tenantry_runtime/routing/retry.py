@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import dataclass
 
 RETRIES_PER_REQUEST = 0.2
 """Attempts are at most 1.2 times the requests, of a tenant, to a member, and in all."""
@@ -22,6 +23,14 @@ _DUST = 1e-9
 """Five fifths are a little less than one."""
 
 
+@dataclass(frozen=True, slots=True)
+class RetryStatistics:
+    num_left: float
+    """Retries that all tenants together may have now."""
+    num_refused: int
+    """Failures that were not tried again, as a tenant, a member or all together had none left."""
+
+
 class TokenBucket:
     """Earns a fraction of a retry with every request, spends a whole one with every retry."""
 
@@ -30,6 +39,10 @@ class TokenBucket:
     def __init__(self, reserve: int = RESERVE) -> None:
         self._saved = float(reserve)
         self._debt = float(reserve)
+
+    @property
+    def num_left(self) -> float:
+        return self._saved
 
     @property
     def can_spend(self) -> bool:
@@ -53,6 +66,10 @@ class RetryBudget:
         self._max_keys = max_keys
         self._all = TokenBucket(reserve)
         self._by_key: OrderedDict[Hashable, TokenBucket] = OrderedDict()
+        self._num_refused = 0
+
+    def statistics(self) -> RetryStatistics:
+        return RetryStatistics(self._all.num_left, self._num_refused)
 
     def earn(self, tenant: str) -> None:
         """A request has come."""
@@ -71,6 +88,7 @@ class RetryBudget:
             self._bucket(("member", member)),
         )
         if not all(bucket.can_spend for bucket in buckets):
+            self._num_refused += 1
             return False
         for bucket in buckets:
             bucket.spend()

@@ -48,7 +48,7 @@ from .placement import Asked, Placement
 from .prefix_index import PrefixIndex
 from .quantile import OutputLengths
 from .rendezvous import ranked, session_key
-from .retry import RetryBudget
+from .retry import RetryBudget, RetryStatistics
 
 LOAD_FACTOR = 1.25
 """Of the average load: the usual choice for consistent hashing with bounded loads."""
@@ -219,6 +219,9 @@ class Router:
     def may_retry(self, tenant: str, failed: MemberId) -> bool:
         """Pay for one more attempt at what has failed on a member; False: there have been too many."""
         return self._retries.spend(tenant, failed)
+
+    def retry_statistics(self) -> RetryStatistics:
+        return self._retries.statistics()
 
     def _regroup(self) -> None:
         self._by_node = {}

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, strategies as st
 
-from tenantry_runtime.routing.retry import MAX_SAVED, RESERVE, RetryBudget, TokenBucket
+from tenantry_runtime.routing.retry import (
+    MAX_SAVED,
+    RESERVE,
+    RetryBudget,
+    TokenBucket,
+)
 
 # (tenant, member, whether the request fails and asks for a retry)
 requests = st.lists(
@@ -55,6 +61,9 @@ def test_a_failing_member_uses_up_nobody_elses_retries() -> None:
 
     assert not budget.spend("tenant", "bad")
     assert budget.spend("tenant", "good")
+    # a hundred requests have earned twenty, one of which pays back what was lent
+    assert budget.statistics().num_left == pytest.approx(20 - 2)
+    assert budget.statistics().num_refused == 1
 
 
 def test_no_more_is_saved_than_a_bound() -> None:

@@ -115,6 +115,20 @@ _ALL = (
         "Attempts after a failure that nobody was told of",
         ("model",),
     ),
+    Metric(
+        "tenantry.retries.left",
+        "gauge",
+        "{attempt}",
+        "Retries that the edge's budget has for all tenants together; each request earns a fifth of one",
+        (),
+    ),
+    Metric(
+        "tenantry.retries.refused",
+        "counter",
+        "{attempt}",
+        "Failures that were not tried again, as a tenant, a member or all together had no retry left",
+        (),
+    ),
     # what has to be kept
     Metric(
         "tenantry.ledger.unrecorded",

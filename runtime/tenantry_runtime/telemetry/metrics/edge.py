@@ -11,6 +11,8 @@ from opentelemetry.metrics import Meter, Observation
 from .instruments import observe
 
 if TYPE_CHECKING:
+    from tenantry_runtime.routing.retry import RetryStatistics
+
     # with it comes the store: half a second, which nodes that export their log do without
     from tenantry_runtime.tenancy.billing import LedgerStatistics
 
@@ -23,6 +25,7 @@ class EdgeMetrics:
     ledger: Callable[[], LedgerStatistics]
     incidents: Callable[[], Mapping[str, int]]
     """How many have begun, by kind, with those of which there are none."""
+    retries: Callable[[], RetryStatistics]
 
     def register(self, meter: Meter) -> None:
         observe(meter, "tenantry.requests.open", lambda: [Observation(self.num_open_requests())])
@@ -31,6 +34,10 @@ class EdgeMetrics:
         )
         observe(meter, "tenantry.ledger.lag", lambda: [Observation(self.ledger().lag_s)])
         observe(meter, "tenantry.incidents", self._incidents)
+        observe(meter, "tenantry.retries.left", lambda: [Observation(self.retries().num_left)])
+        observe(
+            meter, "tenantry.retries.refused", lambda: [Observation(self.retries().num_refused)]
+        )
         observe(meter, "tenantry.ledger.records", lambda: [Observation(self.ledger().num_recorded)])
 
     def _incidents(self) -> list[Observation]:

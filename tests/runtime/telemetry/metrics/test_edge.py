@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from support.incidents import Told
 from tenantry_runtime.edge.incidents import NodeIncidents
+from tenantry_runtime.routing.retry import RetryBudget
 from tenantry_runtime.telemetry.metrics import EdgeMetrics, metering
 from tenantry_runtime.tenancy import LedgerStatistics, NoLedger
 
@@ -22,6 +23,7 @@ def test_incidents_are_counted_by_kind_and_those_of_which_there_are_none_too() -
             num_open_requests=lambda: 0,
             ledger=lambda: ledger,
             incidents=lambda: recorder.counts,
+            retries=RetryBudget().statistics,
         ).register(meters.meter)
         text = meters.exposition().decode()
 
