@@ -27,6 +27,7 @@ from tenantry_recipes.bench.pools.turns import in_turns
 from tenantry_recipes.bench.prompts import MOST_TOKENS, long_prompts
 from tenantry_runtime.core import PAGE_TOKENS, FinishReason, RenderOptions
 from tenantry_runtime.pool.messages import NodeMessage, SequenceTokens, Step
+from tenantry_runtime.pool.step_loop import Tell
 
 
 class FakeContender:
@@ -53,7 +54,7 @@ class FakeLoop:
     def __init__(self, *turns: list[NodeMessage]) -> None:
         self._turns = list(turns)
 
-    def turn(self) -> list[NodeMessage]:
+    def turn(self, tell_ahead: Tell | None = None) -> list[NodeMessage]:
         return self._turns.pop(0)
 
 
