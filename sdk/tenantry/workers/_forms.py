@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 from urllib.parse import parse_qsl
@@ -151,12 +152,22 @@ def parse_parameters(header: str) -> tuple[str, dict[str, str]]:
     return first.strip().lower(), parameters
 
 
+_END_OF_VALUE = re.compile(r"[ \t]{0,8}(?:;|$)")
+
+
 def _split_quoted(header: str) -> list[str]:
+    """Split at semicolons outside of quotes.
+
+    curl writes a quote as a backslash and a quote, browsers write a backslash as it is. So a quote behind
+    a backslash is the value's own, unless a value can end there.
+    """
     parts = [""]
     is_quoted = False
     for place, character in enumerate(header):
-        if character == '"' and header[place - 1 : place] != "\\":
-            is_quoted = not is_quoted
+        if character == '"':
+            is_behind = header[place - 1 : place] == "\\"
+            if not is_behind or _END_OF_VALUE.match(header, place + 1):
+                is_quoted = not is_quoted
         if character == ";" and not is_quoted:
             parts.append("")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from tenantry.workers import Blob, BlobEnding, File, FormData, Response
 from tenantry.workers._forms import decode_form, encode_form
@@ -48,6 +48,7 @@ blobs = st.binary(max_size=200)
 
 
 @given(st.lists(st.tuples(names, st.text(st.characters(exclude_categories=["Cs"])) | blobs)))
+@example([("\\", b""), ("C:\\", "x")])
 def test_what_is_written_is_read(fields: list[tuple[str, Any]]) -> None:
     form = FormData()
     for name, value in fields:
