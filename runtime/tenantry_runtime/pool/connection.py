@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -32,6 +31,7 @@ from tenantry_runtime.errors import (
 from .bell import Bell
 from .frames import FrameJoiner, MalformedFrame, split
 from .grpc_options import (
+    CALL_IS_OVER,
     HELLO,
     INCARNATION_KEY,
     PAGES,
@@ -186,18 +186,13 @@ class Connection:
 
     async def run(self, liveness: Liveness) -> str:
         """Carry messages both ways until the node is lost; return why."""
-        reasons: list[str] = []
         async with anyio.create_task_group() as tasks:
-
-            async def until_lost(side: Callable[[], Awaitable[str]]) -> None:
-                reasons.append(await _outcome(side))
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(until_lost, self._send)
-            tasks.start_soon(until_lost, self._receive)
+            tasks.start_soon(self._send)
             tasks.start_soon(self._watch, liveness)
-        self._tell_end(reasons[0])
-        return reasons[0]
+            reason = await self._receive()
+            tasks.cancel_scope.cancel()
+        self._tell_end(reason)
+        return reason
 
     def lose(self) -> None:
         """End every sequence: the node is gone, or this edge leaves it."""
@@ -213,21 +208,24 @@ class Connection:
                 self._outbox.post(encode(Cancel(request_id=name)))
         self._running.clear()
 
-    async def _send(self) -> str:
-        while True:
-            for frame in split(await self._outbox.take()):
-                try:
+    async def _send(self) -> None:
+        with suppress(*CALL_IS_OVER):
+            while True:
+                for frame in split(await self._outbox.take()):
                     await self._call.write(frame)
-                except asyncio.InvalidStateError:
-                    # the call is over, and grpc tells only who reads how it ended
-                    await anyio.sleep_forever()
 
     async def _receive(self) -> str:
-        joiner = FrameJoiner()
-        while (frame := await self._call.read()) is not grpc.aio.EOF:
-            message = joiner.add(frame)
-            if message is not None:
-                self._accept(decode_node_message(message))
+        """Take what the node says until the stream ends; return why it did."""
+        try:
+            joiner = FrameJoiner()
+            while (frame := await self._call.read()) is not grpc.aio.EOF:
+                message = joiner.add(frame)
+                if message is not None:
+                    self._accept(decode_node_message(message))
+        except grpc.aio.AioRpcError as error:
+            return f"{error.code().name}: {error.details()}"
+        except (MalformedFrame, msgspec.DecodeError) as error:
+            return f"the node speaks another language: {error}"
         return LEFT
 
     async def _watch(self, liveness: Liveness) -> None:
@@ -381,13 +379,3 @@ async def _shake_hands(channel: Any, address: str, edge: str) -> NodeDescription
             f"{OLDEST_PROTOCOL_VERSION} to {PROTOCOL_VERSION}",
         )
     return description
-
-
-async def _outcome(side: Callable[[], Awaitable[str]]) -> str:
-    """Run one direction of a stream to its end and say why it ended."""
-    try:
-        return await side()
-    except grpc.aio.AioRpcError as error:
-        return f"{error.code().name}: {error.details()}"
-    except (MalformedFrame, msgspec.DecodeError) as error:
-        return f"the node speaks another language: {error}"

@@ -1,7 +1,8 @@
-"""The gRPC settings that edge and node must agree on, and the names on the wire."""
+"""The gRPC settings that edge and node must agree on, the names on the wire, and how calls end."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ megabytes: minutes of tokens. 256 KiB let a frame cross a 1 ms network in four r
 NODE_WINDOW_BYTES = 4 << 20
 """The same of streams into a node, whose bulk is pages: they come against credit, so that what nobody
 reads is bounded by that. Four frames may be under way."""
+
+CALL_IS_OVER = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
+"""What a write to a call raises that is over; why it is, who reads from it knows."""
 
 _FRAME_LIMITS = [
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES + 1),

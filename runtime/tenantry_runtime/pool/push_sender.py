@@ -6,7 +6,6 @@ has closed the hand-off itself, hears how it ended.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -23,7 +22,7 @@ from tenantry_runtime.errors import ConfigurationError
 
 from .bell import Bell
 from .frames import MalformedFrame
-from .grpc_options import PUSH
+from .grpc_options import CALL_IS_OVER, PUSH
 from .messages import HandoffEnd, PushOpen
 from .page_messages import (
     PageCommand,
@@ -199,8 +198,7 @@ class PushSender:
         return _ended(await call.code(), await call.details())
 
     async def _write(self, stream: _Outgoing, call: Any) -> None:
-        # of a call that is over the reader knows more: why
-        with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
+        with suppress(*CALL_IS_OVER):
             await self._write_forever(stream, call)
 
     async def _write_forever(self, stream: _Outgoing, call: Any) -> None:
