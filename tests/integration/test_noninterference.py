@@ -34,13 +34,14 @@ MODEL = "m"
 PROMPT = [(5 * k + k * k) % 1000 for k in range(640)]
 
 
+@pytest.mark.parametrize("runs_ahead", [False, True], ids=["in turn", "ahead"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_engine_does_the_same_whatever_others_say(seed: int) -> None:
+def test_an_engine_does_the_same_whatever_others_say(seed: int, runs_ahead: bool) -> None:
     script = a_script(seed)
 
-    seen = what_the_attacker_sees(script, as_it_is)
+    seen = what_the_attacker_sees(script, as_it_is, runs_ahead=runs_ahead)
 
-    assert seen == what_the_attacker_sees(script, as_its_opposite)
+    assert seen == what_the_attacker_sees(script, as_its_opposite, runs_ahead=runs_ahead)
 
 
 def test_the_scripts_are_worth_something() -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from support.scheduling import Desk
-from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.engine.background import Layers
 from tenantry_runtime.engine.fairness import VirtualCounters
-from tenantry_runtime.engine.plan import StepPlan
-from tenantry_runtime.engine.sequence import Prefilling, Waiting
+from tenantry_runtime.engine.sequence import Prefilling, Sequence, Waiting
 
 
 class LayeredDesk(Desk):
@@ -50,11 +48,5 @@ class LayeredDesk(Desk):
                 self.first_planned.setdefault(entry.sequence.request_id, self.num_turns)
                 self.num_computed += entry.sequence.is_background * len(entry.token_ids)
 
-    def _check_decode(self, plan: StepPlan | None, were_running: set[int]) -> None:
-        in_batch = {id(entry.sequence) for entry in plan.entries} if plan else set()
-        foreground = {id(s) for s in self.live.values() if not s.is_background}
-        preempted = {id(s) for s in self.live.values() if isinstance(s.state, Waiting)}
-        assert in_batch <= were_running - preempted
-        assert in_batch & foreground == (were_running - preempted) & foreground
-        for entry in plan.entries if plan else ():
-            assert len(entry.sequence.held.lease) * PAGE_TOKENS > entry.start
+    def _has_its_turn(self, sequence: Sequence) -> bool:
+        return not sequence.is_background

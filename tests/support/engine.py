@@ -70,8 +70,12 @@ def an_engine(
     handoff_bytes: int = 4 << 20,
     port: PagePort | None = None,
     directory: str = "unused",
+    runs_ahead: bool = False,
 ) -> EngineLoop:
-    """`directory`: of a checkpoint whose vocabulary the fake has, where grammars need it."""
+    """`directory`: of a checkpoint whose vocabulary the fake has, where grammars need it.
+
+    `runs_ahead`: its steps go the way of those on a device, and are planned as there.
+    """
     config = NodeConfig(
         models=tuple(
             ModelSource(id=model, directory=directory, phases=phases, separate_pools=separate_pools)
@@ -89,7 +93,7 @@ def an_engine(
     )
     decoder = decoder or FakeDecoder()
     loaded = [
-        _loaded(source, decoder, num_pages, phases)
+        _loaded(source, decoder, num_pages, phases, runs_ahead)
         for source in config.models
         for phases in config.pools_of(source)
     ]
@@ -186,7 +190,11 @@ def assert_nothing_is_held(loop: EngineLoop, num_pages: int = 16) -> None:
 
 
 def _loaded(
-    source: ModelSource, decoder: FakeDecoder, num_pages: int, phases: tuple[Phase, ...]
+    source: ModelSource,
+    decoder: FakeDecoder,
+    num_pages: int,
+    phases: tuple[Phase, ...],
+    runs_ahead: bool,
 ) -> LoadedModel[FakeCache]:
     cache = FakeCache.allocate(decoder.config, num_pages=num_pages, dtype=torch.float32)
     return LoadedModel(
@@ -198,4 +206,6 @@ def _loaded(
         num_appends=1,
         phases=phases,
         wire=partial(WirePages, cache.as_pages()),
+        reads_on_device=runs_ahead,
+        runs_ahead=runs_ahead,
     )

@@ -82,8 +82,11 @@ class FakeDecoder:
         checked.landing.landed(checked.write_slot_T)
 
         row_hashes: list[np.ndarray] = []
+        length_S = checked.read_len_S
+        if checked.device_len_S is not None:
+            length_S = tuple(checked.device_len_S.tolist())
         for sequence, (begin, end) in enumerate(pairwise(batch.cu_len)):
-            num_readable = checked.read_len_S[sequence]
+            num_readable = length_S[sequence]
             table_L = checked.page_table_SL[sequence, : -(-num_readable // PAGE_TOKENS)]
             readable = cache.words[table_L].view(-1)[:num_readable].numpy()
             if not num_readable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence as ListLike
 from itertools import count
 
@@ -34,8 +35,12 @@ class Desk:
         policy: Policy | None = None,
         step_s: float = 0.05,
         is_audited: bool = True,
+        runs_ahead: bool = False,
     ) -> None:
-        """`step_s` is what every step takes; `is_audited`: all books are read after each turn."""
+        """`step_s` is what every step takes; `is_audited`: all books are read after each turn.
+
+        `runs_ahead`: a turn's steps are committed in the next one, after that has planned its own.
+        """
         self.num_pages = num_pages
         self.chunk_tokens = chunk_tokens
         self.max_batch = max_batch
@@ -59,6 +64,8 @@ class Desk:
         self.now_s = 0.0
         self._step_s = step_s
         self._is_audited = is_audited
+        self._runs_ahead = runs_ahead
+        self.under_way: list[StepPlan] = []
         self._written: dict[str, int] = {}
         self._arrivals = count()
 
@@ -101,21 +108,33 @@ class Desk:
         self.num_tokens_told[request_id] = 0
 
     def turn(self) -> None:
-        running = {id(s) for s in self.live.values() if isinstance(s.state, Running)}
+        if self.scheduler.must_settle:
+            self.settle()
+        before = self.under_way
+        num_preemptions = self.scheduler.statistics().num_preemptions
+        running = [s for s in self.live.values() if isinstance(s.state, Running)]
         decode = self.scheduler.plan("decode", self.now_s)
         self._check_decode(decode, running)
         prefill = self.scheduler.plan("prefill", self.now_s)
         self._check_prefill(prefill)
+        if before:
+            assert self.scheduler.statistics().num_preemptions == num_preemptions, "not free yet"
         self.last_plans = [plan for plan in (decode, prefill) if plan is not None]
-        assert self.last_plans or not self.live, "idle although there is work"
-        for plan in self.last_plans:
+        assert self.last_plans or before or not self.live, "idle although there is work"
+        self.under_way = [*before, *self.last_plans]
+        for plan in before if self._runs_ahead else tuple(self.under_way):
             self.commit(plan)
         if self._is_audited:
             self.check_books()
 
+    def settle(self) -> None:
+        for plan in tuple(self.under_way):
+            self.commit(plan)
+
     def run_to_end(self, max_turns: int = 2000) -> None:
         for _ in range(max_turns):
             if self.scheduler.is_idle:
+                self.settle()
                 self.check_nothing_is_held()
                 return
             self.turn()
@@ -139,16 +158,42 @@ class Desk:
         self.check_books()
         assert self.pool.num_free + self.prefixes.num_unread == self.num_pages
 
-    def _check_decode(self, plan: StepPlan | None, were_running: set[int]) -> None:
-        """Everyone who was running is in the batch or has been preempted: nobody waits a turn."""
+    def _check_decode(self, plan: StepPlan | None, running: ListLike[Sequence]) -> None:
+        """Everyone who was running is in the batch or has been preempted: nobody waits a turn.
+
+        Except where a step is under way: for one whose last token that brings, and for one that lacks
+        room which others can give back only afterwards.
+        """
+        coming = Counter(
+            id(entry.sequence)
+            for step in self.under_way
+            for entry in step.entries
+            if entry.wants_token
+        )
         in_batch = {id(entry.sequence) for entry in plan.entries} if plan else set()
-        preempted = {id(s) for s in self.live.values() if isinstance(s.state, Waiting)}
-        assert in_batch == were_running - preempted
+        for sequence in running:
+            num_tokens = len(sequence.tokens) + coming[id(sequence)]
+            is_whole = num_tokens - sequence.num_prompt >= sequence.submit.max_tokens
+            is_preempted = isinstance(sequence.state, Waiting)
+            is_held_up = (
+                not is_preempted
+                and self.scheduler.must_settle
+                and len(sequence.held.lease) * PAGE_TOKENS < num_tokens
+            )
+            is_left_out = is_whole or is_preempted or is_held_up
+            assert not (id(sequence) in in_batch and is_left_out)
+            if self._has_its_turn(sequence):
+                assert id(sequence) in in_batch or is_left_out
+        assert in_batch <= {id(sequence) for sequence in running}
         for entry in plan.entries if plan else ():
             assert list(entry.token_ids) == entry.sequence.tokens[-1:]
-            assert entry.start == len(entry.sequence.tokens) - 1
+            assert entry.start == len(entry.sequence.tokens) - 1 + coming[id(entry.sequence)]
             assert entry.wants_token
             assert len(entry.sequence.held.lease) * PAGE_TOKENS > entry.start
+
+    def _has_its_turn(self, sequence: Sequence) -> bool:
+        """Whether it may not be kept out of a batch."""
+        return True
 
     def _check_prefill(self, plan: StepPlan | None) -> None:
         for sequence in self.live.values():
@@ -173,6 +218,7 @@ class Desk:
             self._written[sequence.request_id] = end
 
     def commit(self, plan: StepPlan) -> None:
+        self.under_way = [each for each in self.under_way if each is not plan]
         result = StepResult(
             tokens_S=tuple(TOKEN if entry.wants_token else None for entry in plan.entries),
             ok_S=(True,) * len(plan.entries),

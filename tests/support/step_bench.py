@@ -166,7 +166,7 @@ class Bench:
 
     def start(self, plan: StepPlan, earlier: Sequence[DeviceHandle] = ()) -> DeviceHandle:
         assert isinstance(self.runner, DeviceRunner)
-        return self.runner.launch(plan, earlier)
+        return self.runner.launch(plan, earlier=earlier)
 
 
 def some_tokens(length: int, seed: int) -> list[int]:

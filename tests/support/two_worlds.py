@@ -75,7 +75,11 @@ def a_script(seed: int) -> Script:
 
 
 def what_the_attacker_sees(
-    script: Script, meaning: Meaning, parts: PageParts | None = None
+    script: Script,
+    meaning: Meaning,
+    parts: PageParts | None = None,
+    *,
+    runs_ahead: bool = False,
 ) -> list[tuple[int, object]]:
     """Run a script; return all that the attacker is told, and in which turn."""
     loop = an_engine(
@@ -84,6 +88,7 @@ def what_the_attacker_sees(
         chunk_tokens=script.chunk_tokens,
         clock_s=lambda: 0.0,
         parts=parts,
+        runs_ahead=runs_ahead,
     )
     seen: list[tuple[int, object]] = []
     turn = 0

@@ -71,6 +71,8 @@ class LoadedModel(Generic[CacheT]):
     """Whether its pages' ops take lengths from the device (`cache/ops.py`)."""
     has_graphs: bool = False
     """Whether its decode steps may be captured (`models/graph_step.py`)."""
+    runs_ahead: bool = False
+    """Whether its steps are planned before those before them have come back (`engine/flights.py`)."""
     origin: Manifest | None = None
     """Set where the checkpoint was converted from another one."""
     weights: str = ""
@@ -167,6 +169,7 @@ def _with_pages(
         wire=partial(WirePages, cache),
         reads_on_device=on_device,
         has_graphs=on_device and "decode" in phases and can_be_captured(decoder),
+        runs_ahead=on_device and torch.device(config.device).type != "cpu",
         origin=read_manifest(Path(source.directory)),
         weights=decoder.weights,
         coverage=coverage,
@@ -258,6 +261,7 @@ def _runner(
         vocab_limit=model.source.vocab_limit,
         # a tracker that makes faults makes them step by step
         has_graphs=model.has_graphs and parts.tracker is PageTags,
+        runs_ahead=model.runs_ahead,
     )
     runner.warm_up()
     return runner

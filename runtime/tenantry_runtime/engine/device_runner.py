@@ -16,7 +16,7 @@ S sequences, L page-table columns, T rows, R of them sampled, P tokens of earlie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain
@@ -54,6 +54,7 @@ from .device_sampler import (
 )
 from .logprobs import likelihoods, num_words, packed, unpacked
 from .masks import mask_words, masked, num_mask_words
+from .member import StepInFlight
 from .penalties import table_of
 from .plan import Entry, StepPlan, StepResult
 from .runner import CacheT, Decoder, logprobs_of, sampling_of
@@ -147,6 +148,7 @@ class DeviceRunner(Generic[CacheT]):
         max_batch: int,
         vocab_limit: int | None = None,
         has_graphs: bool = True,
+        runs_ahead: bool = False,
     ) -> None:
         """`max_batch`: sequences of a step at most.
 
@@ -158,6 +160,7 @@ class DeviceRunner(Generic[CacheT]):
         self._num_tokens = min(vocab_limit or decoder.config.vocab_size, decoder.config.vocab_size)
         self._masks = MaskFinder(self._num_tokens)
         self._has_graphs = has_graphs
+        self.runs_ahead = runs_ahead
         self._row_buckets = _up_to(_ROW_BUCKETS, max_batch)
         self._column_buckets = _up_to(_COLUMN_BUCKETS, pages_for(decoder.config.context_tokens))
         # a step of decoding and the chunks before it may be on their way
@@ -174,16 +177,23 @@ class DeviceRunner(Generic[CacheT]):
                     self._prepare(Bucket(num_rows, self._column_buckets[0], SamplingForm(kind)))
 
     @torch.inference_mode()
-    def launch(self, plan: StepPlan, earlier: Sequence[DeviceHandle] = ()) -> DeviceHandle:
+    def launch(
+        self,
+        plan: StepPlan,
+        *,
+        earlier: Sequence[StepInFlight] = (),
+        settle: Callable[[], None] | None = None,
+    ) -> DeviceHandle:
         """Start the step; on a GPU it still runs when this returns.
 
-        `earlier`: launched steps that have not been collected. The last token of a sequence that one
-        of them samples for is taken from there, whatever the entry says of it.
+        The last token of a sequence that an earlier step samples for is taken from there, whatever the
+        entry says of it. `settle` is called once the forward pass is launched, if masks have to be found.
         """
+        launched = [handle for handle in earlier if isinstance(handle, DeviceHandle)]
         pages = plan.pages()
         samplings_R, states_R = sampling_of(plan)
         adjusted_R = adjusted_of(plan)
-        is_masked = self._is_masked(plan, earlier)
+        is_masked = any(guide is not None for guide in plan.guides)
         sampling = SamplingForm(
             kind_for(samplings_R),
             _width(adjusted_R),
@@ -198,31 +208,31 @@ class DeviceRunner(Generic[CacheT]):
         words = form.layout.host()
         fields = form.layout.fields(words)
         write_pages(fields, pages)
-        _write_rows(fields, plan.entries, earlier)
+        _write_rows(fields, plan.entries, launched)
         write_sampling(fields, samplings_R, states_R, self._num_tokens)
         write_adjusted(fields, adjusted_R, self._num_tokens)
-        tokens = [handle.tokens_R for handle in earlier]
+        tokens = [handle.tokens_R for handle in launched]
         num_rows = len(fields["wanted"])
-        find_masks = partial(self._find_masks, plan, num_rows) if is_masked else None
+        find_masks = partial(self._find_masks, plan, num_rows, settle) if is_masked else None
         if bucket is not None:
             self._prepare(bucket)
             outcome = self._steps.run(bucket, staged(words), tokens, find_masks)
             return self._handle(plan, outcome, num_rows, sampling)
         words_W = to_device(words, self._device)
-        tokens_P = torch.cat(tokens) if tokens else words_W[:1]
+        # one more than there are, for rows that read none
+        tokens_P = torch.cat([*tokens, words_W[:1]])
         checked = None if self._has_graphs else self._tracker.check(pages)
         found = self._stages.begin(form, words_W, tokens_P, checked)
         masks_RW = None if find_masks is None else find_masks().to(self._device, non_blocking=True)
         outcome = self._stages.end(form, words_W, found, masks_RW)
         return self._handle(plan, outcome, num_rows, sampling)
 
-    def _is_masked(self, plan: StepPlan, earlier: Sequence[DeviceHandle]) -> bool:
-        for entry in plan.wanting:
-            is_known = all(handle.row_of(entry) is None for handle in earlier)
-            assert entry.sequence.guide is None or is_known, "a grammar needs the token before"
-        return any(guide is not None for guide in plan.guides)
-
-    def _find_masks(self, plan: StepPlan, num_rows: int) -> torch.Tensor:
+    def _find_masks(
+        self, plan: StepPlan, num_rows: int, settle: Callable[[], None] | None
+    ) -> torch.Tensor:
+        if settle is not None:
+            # grammars follow the tokens before this one, which come while the forward pass runs
+            settle()
         masks = self._masks.find(plan.guides)
         return staged(mask_words(masks, num_rows, num_mask_words(self._num_tokens)))
 

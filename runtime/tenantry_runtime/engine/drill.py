@@ -176,6 +176,8 @@ class Drill:
 
     def _inject(self, kind: FaultKind) -> tuple[list[str], list[Lease]]:
         """Damage somebody; return the requests that must not go on, and what others got of theirs."""
+        # what sequences hold is known, and whether they go on
+        self.loop.settle()
         steps_on = kind is FaultKind.LOST_APPEND
         holders = {
             _holder(s): s.request_id

@@ -52,6 +52,11 @@ class Lane:
         return self.members[phase]
 
     @property
+    def runs_ahead(self) -> bool:
+        """Whether its steps are planned before those before them have come back."""
+        return any(member.runs_ahead for member in self.members.values())
+
+    @property
     def wire(self) -> PageWire:
         assert self.page_wire is not None, "no part of a sequence is run here"
         return self.page_wire

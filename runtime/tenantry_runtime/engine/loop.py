@@ -1,5 +1,8 @@
 """The step loop of a node: per turn one decode batch of each model, then one prefill chunk in all.
 
+What they bring is told in the same turn, or where they are computed elsewhere in the next
+(`flights.py`).
+
 Where pages come and go between pools, a turn begins with what has come and ends with what goes;
 `NodeConfig.handoff_bytes` bounds both, and so what they add to a step.
 """
@@ -10,7 +13,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import chain, count
 
 from msgspec.structs import replace
@@ -40,12 +42,11 @@ from tenantry_runtime.pool.step_loop import Tell
 from .arrivals import Arrival, Arrivals
 from .config import DEFAULT_HANDOFF_BYTES
 from .deadlines import Deadlines
+from .flights import Flights
 from .guide import Guide
 from .handoffs import Handoffs
 from .lane import Lane
-from .member import StepInFlight
 from .page_map import page_map_of
-from .plan import StepPlan, StepResult
 from .relay import Relay
 from .scheduler import Report
 from .sequence import Sequence
@@ -59,25 +60,6 @@ ARRIVAL_WAIT_S = 0.002
 """For a grammar to be compiled, while no sequence runs: so much later a message may be heard."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    lane: Lane
-    plan: StepPlan
-    handle: StepInFlight
-    launched_ns: int
-    """On the monotonic clock."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Crash:
-    """A step that could not be launched: it fails in its turn, after the steps before it."""
-
-    error: Exception
-
-    def collect(self) -> StepResult:
-        raise self.error
 
 
 class EngineLoop:
@@ -109,6 +91,7 @@ class EngineLoop:
         self._findings: dict[str, tuple[str, ...]] = {}
         self._last_turn_s = self._last_prefixes_s = clock_s()
         self._untold: list[Report] = []
+        self._flights = Flights(clock_s=clock_s, tell=self._untold.extend)
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -120,7 +103,8 @@ class EngineLoop:
 
         Sequences may be waiting for pages from elsewhere, or for somebody to take theirs.
         """
-        has_work = bool(self._untold or self._arrivals) or self._handoffs.is_behind
+        has_work = bool(self._untold or self._arrivals or self._flights)
+        has_work |= self._handoffs.is_behind
         return not has_work and (self._is_fruitless or self.is_empty)
 
     @property
@@ -193,7 +177,7 @@ class EngineLoop:
     def cancel_parts(self, request_id: str) -> None:
         self._is_fruitless = False
         # its id may be used again, and nobody could tell of whom they are
-        self._untold = [report for report in self._untold if report.request_id != request_id]
+        self._untold[:] = [told for told in self._untold if told.request_id != request_id]
         self._arrivals.drop(request_id)
         for lane in self._lanes:
             lane.scheduler.cancel(request_id)
@@ -209,23 +193,31 @@ class EngineLoop:
         self._end_late(now_s)
         self._take_arrivals()
         has_heard = self._handoffs.take(now_s)
+        if self.is_empty:
+            # they are of sequences that have ended
+            self.settle()
         if self.is_empty and not self._untold and not has_heard:
             for lane in self._lanes:
                 self._look_after_pages(lane)
             return self._told_prefixes(now_s)
-        decoding = [self._launch_batch(lane, now_s, tell_ahead) for lane in self._lanes]
-        flights = [*decoding, self._launch_chunk(now_s, tell_ahead)]
+        for lane in self._lanes:
+            self._launch_batch(lane, now_s, tell_ahead)
+        self._launch_chunk(now_s, tell_ahead)
         self._tended -= {lane.name for lane in self._lanes if lane.scheduler.num_admitted}
         # first tokens that hand-offs have brought come before those of this turn's steps
         self._gather_reports()
-        for flight in flights:
-            if flight is not None:
-                self._collect(flight)
+        has_computed = bool(self._flights)
+        self._flights.land()
         has_pushed = self._handoffs.push(now_s)
         self._gather_reports()
         is_at_work = self._help_who_waits() or has_heard or has_pushed or bool(self._untold)
-        self._is_fruitless = not is_at_work and not any(flights)
+        self._is_fruitless = not is_at_work and not has_computed
         return [*self._told(now_s), *self._told_prefixes(now_s)]
+
+    def settle(self) -> None:
+        """Wait for all steps that are under way, and learn what they bring; the next turn tells it."""
+        for lane in self._lanes:
+            self._flights.settle(lane)
 
     def statistics(self) -> NodeStatistics:
         schedulers = [lane.scheduler.statistics() for lane in self._lanes]
@@ -292,11 +284,19 @@ class EngineLoop:
         self._arrivals.close()
         for lane in self._lanes:
             lane.scheduler.cancel_all()
+        self.settle()
         self._untold.clear()
 
     def _end_late(self, now_s: float) -> None:
         """Fail what should have had its first token by now, whether it waits or is at work."""
-        for request_id in self._deadlines.take_passed(now_s):
+        if not (passed := self._deadlines.take_passed(now_s)):
+            return
+        # what is under way was launched in time
+        self.settle()
+        begun = {told.request_id for told in self._untold if isinstance(told, SequenceTokens)}
+        for request_id in passed:
+            if request_id in begun:
+                continue
             self.cancel(request_id)
             message = "it had no token in the time that its client would wait"
             self._untold.append(Failed(request_id=request_id, reason="deadline", message=message))
@@ -307,6 +307,7 @@ class EngineLoop:
         for lane in self._lanes:
             scheduler = lane.scheduler
             is_waiting = not scheduler.is_idle and not scheduler.num_admitted
+            is_waiting &= not self._flights.of(lane)
             if is_waiting and lane.pool.statistics().num_quarantined:
                 is_tried |= self._look_after_pages(lane)
         return is_tried
@@ -388,20 +389,23 @@ class EngineLoop:
         failed = Failed(request_id=submit.request_id, reason=reason, message=message)
         self._untold.append(failed)
 
-    def _launch_batch(self, lane: Lane, now_s: float, tell_ahead: Tell | None) -> _Flight | None:
+    def _launch_batch(self, lane: Lane, now_s: float, tell_ahead: Tell | None) -> None:
+        if lane.scheduler.must_settle:
+            self._flights.settle(lane)
         plan = lane.scheduler.plan("decode", now_s)
         self._tell_ahead(lane, tell_ahead)
-        return self._launch(lane, plan) if plan is not None else None
+        if plan is not None:
+            self._flights.launch(lane, plan)
 
-    def _launch_chunk(self, now_s: float, tell_ahead: Tell | None) -> _Flight | None:
+    def _launch_chunk(self, now_s: float, tell_ahead: Tell | None) -> None:
         """Launch one chunk of the first lane that has any; lanes take turns."""
         for lane in tuple(self._chunk_order):
             self._chunk_order.rotate(-1)
             plan = lane.scheduler.plan("prefill", now_s)
             self._tell_ahead(lane, tell_ahead)
             if plan is not None:
-                return self._launch(lane, plan)
-        return None
+                self._flights.launch(lane, plan)
+                return
 
     def _tell_ahead(self, lane: Lane, tell: Tell | None) -> None:
         """Tell what a plan has begun, unless it goes on here; either is the first that is said of a part."""
@@ -411,32 +415,6 @@ class EngineLoop:
                 tell(report)
             else:
                 self._untold.append(report)
-
-    def _launch(self, lane: Lane, plan: StepPlan) -> _Flight:
-        launched_ns = time.perf_counter_ns()
-        try:
-            handle = lane.member(plan.phase).launch(plan)
-        except Exception as error:
-            handle = _Crash(error)
-        return _Flight(lane, plan, handle, launched_ns)
-
-    def _collect(self, flight: _Flight) -> None:
-        try:
-            result = flight.handle.collect()
-        except Exception as error:
-            self._fail(flight.lane, flight.plan, error)
-            return
-        flight.lane.meter.stepped(flight.plan, time.perf_counter_ns() - flight.launched_ns)
-        self._untold.extend(flight.lane.scheduler.commit(flight.plan, result, self._clock_s()))
-
-    def _fail(self, lane: Lane, plan: StepPlan, error: Exception) -> None:
-        """Confine an error to the sequences of its step: the loop serves everybody else."""
-        # a record is about one request or about none
-        told = plan.entries[0].sequence.about() if len(plan.entries) == 1 else None
-        _log.error("%s: a %s step failed", lane.name, plan.phase, exc_info=error, extra=told)
-        lane.meter.crashed(plan.phase)
-        problem = f"the model's {plan.phase} step failed ({type(error).__name__})"
-        self._untold.extend(lane.scheduler.fail(plan, problem))
 
     def _gather_reports(self) -> None:
         for lane in self._lanes:

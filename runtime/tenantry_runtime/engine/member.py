@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,7 +25,20 @@ class StepInFlight(Protocol):
 class StepRunner(Protocol):
     """What computes a member's steps (`runner.Runner`)."""
 
-    def launch(self, plan: StepPlan) -> StepInFlight: ...
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether steps are computed elsewhere: `launch` returns before, and the next may be launched."""
+        ...
+
+    def launch(
+        self, plan: StepPlan, *, earlier: Sequence[StepInFlight], settle: Callable[[], None]
+    ) -> StepInFlight:
+        """Start a step.
+
+        `earlier`: those of the pool that have not been collected, whose tokens it may read. Where it
+        has to know more of them, it calls `settle`, which collects and commits them.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +78,15 @@ class Member:
     def endpoint(self) -> Endpoint:
         return Endpoint(pool=self.pool, cache_format=self.spec.cache)
 
-    def launch(self, plan: StepPlan) -> StepInFlight:
+    @property
+    def runs_ahead(self) -> bool:
+        return self._runner.runs_ahead
+
+    def launch(
+        self, plan: StepPlan, *, earlier: Sequence[StepInFlight], settle: Callable[[], None]
+    ) -> StepInFlight:
         assert plan.phase == self.spec.phase
-        return self._runner.launch(plan)
+        return self._runner.launch(plan, earlier=earlier, settle=settle)
 
     def describe(self) -> MemberDescription:
         return MemberDescription(

@@ -193,12 +193,12 @@ class Room:
         self,
         sequence: Sequence,
         *,
-        preempt: Callable[[Sequence], None] | None,
+        preempt: Callable[[Sequence], bool],
         after: StepNumber,
     ) -> bool:
         """Let a sequence hold the prefix that is known of it, if it is promised room for the rest.
 
-        `preempt` takes the room of who has to give it back; None: nobody's would be free by now.
+        `preempt` takes the room of who has to give it back; False: nobody's would be free by now.
         """
         tenant = sequence.tenant
         if self._num_places(tenant) >= self._guaranteed(tenant, "places"):
@@ -213,21 +213,22 @@ class Room:
                 return True
             lacking: Resource = "pages" if self.has_place else "places"
             victim = self._victim_for_claim(tenant, lacking, num_missing)
-            if victim is None or preempt is None:
+            if victim is None or not preempt(victim):
                 break
-            preempt(victim)
         sequence.give_up_room(after)
         return False
 
     def make_way(
-        self, sequence: Sequence, *, preempt: Callable[[Sequence], None], after: StepNumber
+        self, sequence: Sequence, *, preempt: Callable[[Sequence], bool], after: StepNumber
     ) -> bool:
-        """Have the background give room back until a sequence fits; False where it is at its ceiling."""
+        """Have the background give room back until a sequence fits; False where it is at its ceiling.
+
+        `preempt` is as in `claim`.
+        """
         while (fit := self.fit(sequence, after)) is Fit.SHORT:
             victim = self._youngest_in_background()
-            if victim is None:
+            if victim is None or not preempt(victim):
                 break
-            preempt(victim)
         if fit is Fit.FITS:
             # it is admitted when it has its turn
             sequence.give_up_room(after)

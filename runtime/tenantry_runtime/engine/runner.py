@@ -5,7 +5,7 @@ T rows of S sequences, R of them sampled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Generic, Protocol, TypeVar
@@ -24,6 +24,7 @@ from tenantry_runtime.models.batch import ForwardBatch
 from .constraints import MaskFinder
 from .logprobs import Likelihoods, likelihoods_of, told
 from .masks import masked_rows
+from .member import StepInFlight
 from .penalties import table_of
 from .plan import StepPlan, StepResult
 from .sampler import Sampled, SamplerState, sample
@@ -107,9 +108,19 @@ class Runner(Generic[CacheT]):
         self._masks = MaskFinder(min(vocab_limit or num_tokens, num_tokens))
         self._device = device
 
+    @property
+    def runs_ahead(self) -> bool:
+        return False
+
     @torch.inference_mode()
-    def launch(self, plan: StepPlan) -> StepHandle:
-        """Start the step; on a GPU it may still run when this returns."""
+    def launch(
+        self,
+        plan: StepPlan,
+        *,
+        earlier: Sequence[StepInFlight] = (),
+        settle: Callable[[], None] | None = None,
+    ) -> StepHandle:
+        """Compute the step, as those before it have been: what is known of them is all there is."""
         pages = plan.pages()
         checked = self._tracker.check(pages)
         batch = self._forward_batch(plan, pages)

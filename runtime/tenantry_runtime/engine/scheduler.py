@@ -1,7 +1,9 @@
 """What the members of one page pool do next. Pure: no torch, no clock, no I/O.
 
 A turn of the node is `plan` for every member, the steps, then `commit` (or `fail`) of each plan in
-the order of the plans.
+the order of the plans. A turn may be planned before the steps of the one before it are committed: what
+they will bring is reckoned with (`under_way.py`), and where room has to be given back, that waits for
+a plan before which they are (`must_settle`), for pages of a step that is under way are not free.
 
 - Decode: every running sequence is in every batch, so `max_batch` bounds admission. Those in the
   background (`background.py`) are in none while others ask for a turn.
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tenantry_runtime.cache.allocator import PageAllocator
-from tenantry_runtime.cache.pages import PageIndex, StepNumber
+from tenantry_runtime.cache.pages import PageIndex
 from tenantry_runtime.cache.prefix import PrefixTrees
 from tenantry_runtime.core import PAGE_TOKENS, Phase
 from tenantry_runtime.errors import CapacityExceeded
@@ -41,12 +43,14 @@ from tenantry_runtime.pool.messages import (
 
 from .crowding import gives_way, is_full
 from .incidents import IncidentLog, incident_of
+from .phase_load import PhaseLoad, load_of
 from .plan import Drawn, Entry, StepPlan, StepResult
 from .policy import Policy, Service
 from .room import Room
 from .sequence import Finished, Prefilling, Receiving, Running, Sequence, Waiting
 from .tally import StepTally
 from .turns import Turns
+from .under_way import StepsUnderWay
 
 MAX_ELAPSED_S = 1.0
 """Between two plans or commits, as far as it is charged: who holds pages while a node stands still is
@@ -81,15 +85,6 @@ class SchedulerStatistics:
     """Those of them that needed no computing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseLoad:
-    """What one phase of a model has to do in a pool (`pool.messages.MemberLoad`)."""
-
-    num_growth_pages: int
-    num_queued_tokens: int
-    num_sequences: int
-
-
 class Scheduler:
     """The queue, the admitted and the running sequences of one page pool."""
 
@@ -118,14 +113,12 @@ class Scheduler:
         self._turns = Turns(policy=policy, room=self._room)
         self._receiving: dict[int, Sequence] = {}
         """By the number of the hand-off."""
-        self._chunk: tuple[Sequence, ...] = ()
-        """Those that the chunk is of that is being computed."""
+        self._under_way = StepsUnderWay()
+        self._is_held_up = False
+        """Somebody lacks room that others would give back if no step were under way."""
         self._now_s: float | None = None
-        self._num_in_flight = 0
-        """Steps that are planned and not committed."""
         self._reports: list[Report] = []
         self._tally = StepTally()
-        self._last_planned: StepNumber = 0
         self._num_preemptions = 0
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0
@@ -142,6 +135,11 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         return not self._live
+
+    @property
+    def must_settle(self) -> bool:
+        """Whether the next plan is to wait until no step is under way."""
+        return self._is_held_up and bool(self._under_way)
 
     def add(self, sequence: Sequence, *, is_again: bool = False) -> None:
         """Queue a sequence that fits the pool when alone; raises `CapacityExceeded`.
@@ -174,6 +172,8 @@ class Scheduler:
     def plan(self, phase: Phase, now_s: float) -> StepPlan | None:
         """Return the next step of the phase's member, None when it has nothing to do."""
         self._pass_time(now_s)
+        if not self._under_way:
+            self._is_held_up = False
         if phase == "decode":
             self._grow_all()
             self._meet_claims(now_s)
@@ -182,12 +182,11 @@ class Scheduler:
         else:
             self._meet_claims(now_s)
             entries = self._prefill_chunk(now_s)
-            self._chunk = tuple(entry.sequence for entry in entries)
         if not entries:
             return None
-        self._last_planned += 1
-        self._num_in_flight += 1
-        return StepPlan(step=self._last_planned, phase=phase, entries=tuple(entries))
+        if phase == "decode":
+            self._tally.planned(len(entries))
+        return self._under_way.begin(phase, entries)
 
     def take_reports(self) -> list[Report]:
         """Return what there is to tell beside the outcomes of steps."""
@@ -234,13 +233,7 @@ class Scheduler:
 
     def load(self, phase: Phase) -> PhaseLoad:
         """Return what the phase's member has to do. O(sequences)."""
-        mine = [s for s in self._live.values() if s.phase == phase]
-        holding = [s for s in mine if not isinstance(s.state, Waiting)]
-        return PhaseLoad(
-            num_growth_pages=sum(s.num_growth_pages for s in holding),
-            num_queued_tokens=sum(s.num_queued for s in mine),
-            num_sequences=len(mine),
-        )
+        return load_of(self._live.values(), phase)
 
     def commit(
         self, plan: StepPlan, result: StepResult, now_s: float
@@ -308,23 +301,22 @@ class Scheduler:
         elapsed_s = 0.0 if before_s is None else min(now_s - before_s, MAX_ELAPSED_S)
         if elapsed_s <= 0.0:
             return
+        prefilling = self._under_way.prefilling
         for tenant, admitted in self._room.holders():
             num_used = sum(
                 len(s.held.lease)
                 for s in admitted
-                if not isinstance(s.state, Prefilling) or s in self._chunk
+                if not isinstance(s.state, Prefilling) or s in prefilling
             )
             # of those that two of them read, each counts once
             num_pages = min(num_used, self._room.num_pages(tenant)) if num_used else 0
             self.policy.charge(tenant, Service(page_seconds=num_pages * elapsed_s))
 
     def _step_ends(self, plan: StepPlan) -> None:
-        self._num_in_flight -= 1
+        self._under_way.end(plan)
         self._pool.completed(plan.step)
-        if plan.phase == "prefill":
-            self._chunk = ()
-        else:
-            self._tally.count(len(plan.entries))
+        if plan.phase == "decode":
+            self._tally.ended(len(plan.entries))
 
     def _grow_all(self) -> None:
         for sequence in [s for s in self._at_turn() if s.num_missing_pages]:
@@ -333,43 +325,52 @@ class Scheduler:
                 if self._room.allows(sequence, num_missing) and self._room.finds(num_missing):
                     sequence.held.lease.extend(num_missing)
                     break
-                self._preempt(self._room.victim_for_growth(sequence))
+                if not self._preempt(self._room.victim_for_growth(sequence)):
+                    # it misses this turn
+                    break
 
     def _decode_batch(self) -> list[Entry]:
         batch = [s for s in self._at_turn() if not s.num_missing_pages]
-        return [Entry(s, s.tokens[-1:], len(s.tokens) - 1, True) for s in batch]
+        # the last token that is known stands for one that is still on the device
+        return [Entry(s, s.tokens[-1:], s.num_tokens - 1, True) for s in batch]
 
     def _at_turn(self) -> list[Sequence]:
         """Return who is to decode: nobody in the background while others ask for a turn."""
-        is_held_up = self._turns.has_foreground
-        return [s for s in self._running.values() if not (is_held_up and s.is_background)]
+        is_barred = self._turns.has_foreground
+        return [
+            s
+            for s in self._running.values()
+            if not (is_barred and s.is_background) and not s.is_complete
+        ]
 
     def _meet_claims(self, now_s: float) -> None:
         """Give room to those that are first in their tenants' lines and within the guarantee."""
-        if not self._num_in_flight:
-            self._turns.make_way(self._preempt, self._last_planned)
+        self._turns.make_way(self._preempt, self._under_way.last)
         if not self._room.has_promises:
             return
-        # the pages of a step that is under way are not free before its end
-        preempt = None if self._num_in_flight else self._preempt
         for line in (self._turns.prompts, self._turns.arrivals):
             for tenant in self.policy.order(line.tenants):
                 sequence = line.head(tenant)
                 if isinstance(sequence.state, Waiting) and self._room.claim(
-                    sequence, preempt=preempt, after=self._last_planned
+                    sequence, preempt=self._preempt, after=self._under_way.last
                 ):
                     self._admit(sequence, now_s)
 
-    def _preempt(self, victim: Sequence) -> None:
+    def _preempt(self, victim: Sequence) -> bool:
+        """Take a sequence's room; False: not while a step is under way, for it would not be free yet."""
+        if self._under_way:
+            self._is_held_up = True
+            return False
         self._num_preemptions += 1
         if victim.submit.part != "whole":
             self._end(victim, "preempted")
             self._reports.append(Preempted(request_id=victim.request_id))
-            return
+            return True
         self._room.dismiss(victim)
         self._turns.restore(victim)
         self._running.pop(victim.request_id, None)
-        victim.preempt(self._last_planned)
+        victim.preempt(self._under_way.last)
+        return True
 
     def _prefill_chunk(self, now_s: float) -> list[Entry]:
         entries: list[Entry] = []
@@ -382,12 +383,14 @@ class Scheduler:
     def _next_piece(self, planned: ListLike[Entry], num_left: int, now_s: float) -> Entry | None:
         # the next piece of who is in the chunk reads what this one writes
         beside = [entry.sequence for entry in planned]
-        sequence = self._turns.next_in(self._turns.prompts, beside=beside, after=self._last_planned)
+        sequence = self._turns.next_in(
+            self._turns.prompts, beside=beside, after=self._under_way.last
+        )
         if sequence is None:
             return None
         if not self._room.is_admitted(sequence):
             self._admit(sequence, now_s)
-        start = sequence.num_written
+        start = sequence.num_written + sequence.num_being_written
         chunk = self._limits.chunk_tokens
         token_ids = sequence.tokens[start : (start // chunk + 1) * chunk]
         if len(token_ids) > num_left:
@@ -395,7 +398,8 @@ class Scheduler:
         is_last = start + len(token_ids) == len(sequence.tokens)
         if is_last:
             self._turns.remove(sequence)
-        if sequence.submit.part == "prefill" and not sequence.num_prefill_chunks:
+        is_first = not sequence.num_prefill_chunks and not sequence.num_being_written
+        if sequence.submit.part == "prefill" and is_first:
             self._reports.append(
                 Started(request_id=sequence.request_id, cached_tokens=sequence.num_cached)
             )
@@ -405,7 +409,7 @@ class Scheduler:
     def _reserve_for_arrivals(self, now_s: float) -> None:
         """Reserve pages for those that wait for a hand-off, in order, as long as there are any."""
         line = self._turns.arrivals
-        while sequence := self._turns.next_in(line, after=self._last_planned):
+        while sequence := self._turns.next_in(line, after=self._under_way.last):
             self._admit(sequence, now_s)
 
     def _admit(self, sequence: Sequence, now_s: float) -> None:
@@ -491,7 +495,7 @@ class Scheduler:
         self.policy.leave(sequence.tenant)
         self._room.leave(sequence.tenant)
         # a later step may be planned already and name its pages
-        sequence.end(self._last_planned, problem)
+        sequence.end(self._under_way.last, problem)
 
 
 _ONE_TOKEN = Service(output_tokens=1)

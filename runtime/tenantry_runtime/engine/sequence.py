@@ -114,7 +114,9 @@ class Sequence:
         "handed",
         "history",
         "is_spared",
+        "num_being_written",
         "num_cached",
+        "num_coming",
         "num_overtaken",
         "num_preemptions",
         "num_prefill_chunks",
@@ -158,6 +160,10 @@ class Sequence:
             self.history = TokenHistory(submit.sampling, self.tokens, num_prompt)
         self.first_logprob: ChosenLogprob | None = None
         """Of the first token, in part prefill, where the request asks for it."""
+        self.num_coming = 0
+        """Tokens that steps sample which have not come back."""
+        self.num_being_written = 0
+        """Tokens of the prompt that chunks write which have not come back."""
         self.num_prefill_chunks = 0
         self.handed = Handed()
         self.num_preemptions = 0
@@ -241,7 +247,17 @@ class Sequence:
     def num_missing_pages(self) -> int:
         """Pages that its tokens need beyond those it holds."""
         num_pages = 0 if isinstance(self.state, Waiting) else len(self.held.lease)
-        return pages_for(len(self.tokens)) - num_pages
+        return pages_for(self.num_tokens) - num_pages
+
+    @property
+    def num_tokens(self) -> int:
+        """Its tokens, with those that are still on a device."""
+        return len(self.tokens) + self.num_coming
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether what is coming makes its longest answer whole."""
+        return self.num_tokens - self.num_prompt >= self.submit.max_tokens
 
     @property
     def num_growth_pages(self) -> int:

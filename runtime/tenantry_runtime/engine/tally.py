@@ -1,6 +1,7 @@
 """How many steps a decode member took while a sequence was with it, and how many shared them.
 
-Two additions a step, whatever the batch: a sequence remembers the sums at its beginning.
+Four additions a step, whatever the batch: a sequence remembers the sums at its beginning. It is in
+none of the steps that are planned by then, and in those that have come back at its end.
 """
 
 from __future__ import annotations
@@ -22,18 +23,23 @@ class StepTally:
     """Of one page pool's decode steps."""
 
     def __init__(self) -> None:
-        self._num_steps = 0
-        self._num_rows = 0
+        self._num_planned_steps = self._num_planned_rows = 0
+        self._num_steps = self._num_rows = 0
 
-    def count(self, num_rows: int) -> None:
-        """Count a step that came back."""
+    def planned(self, num_rows: int) -> None:
+        """Count a step that begins."""
+        self._num_planned_steps += 1
+        self._num_planned_rows += num_rows
+
+    def ended(self, num_rows: int) -> None:
+        """Count a step that has come back."""
         self._num_steps += 1
         self._num_rows += num_rows
 
     def begin(self, sequence: Sequence) -> None:
         """The sequence decodes from here; one that goes on after a preemption has begun before."""
         if sequence.tally is None:
-            sequence.tally = self._num_steps, self._num_rows
+            sequence.tally = self._num_planned_steps, self._num_planned_rows
 
     def timings(self, sequence: Sequence, running: Mapping[str, Sequence], now_s: float) -> Timings:
         """Return what is told of a sequence that has finished; `running` are those still in the batch."""

@@ -113,11 +113,8 @@ class Turns:
                     line.short = waiting[0]
         return None
 
-    def make_way(self, preempt: Callable[[Sequence], None], after: StepNumber) -> None:
-        """Have the background give back the room that the next to be admitted lack.
-
-        No step is under way, of which the pages would not be free yet.
-        """
+    def make_way(self, preempt: Callable[[Sequence], bool], after: StepNumber) -> None:
+        """Have the background give back the room that the next to be admitted lack."""
         if not self._room.num_background or not self.has_foreground:
             return
         for line in (self.arrivals, self.prompts):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+import pytest
+
 from support.engine import a_submit, run_to_end
 from support.gpu_path import gpu_path
 from support.latent_pages import DEVICE
@@ -19,7 +21,8 @@ NUM_PAGES = 6
 SOURCE = ModelSource(id="fake-model", directory="unused", cache="fp8")
 
 
-def test_a_request_is_answered_as_on_a_cpu() -> None:
+@pytest.mark.parametrize("runs_ahead", [False, True], ids=["in turn", "ahead"])
+def test_a_request_is_answered_as_on_a_cpu(runs_ahead: bool) -> None:
     answers = []
     for on_gpu in (False, True):
         device = DEVICE if on_gpu else "cpu"
@@ -39,18 +42,19 @@ def test_a_request_is_answered_as_on_a_cpu() -> None:
             num_appends=cache.num_appends,
             reads_on_device=on_gpu,
             has_graphs=on_gpu,
+            runs_ahead=on_gpu and runs_ahead,
         )
         config = NodeConfig(
             models=(SOURCE,), dtype="bfloat16", device=device, num_pages=NUM_PAGES, max_batch=2
         )
-        submit = a_submit(prompt=(5, 6, 7, 8), max_tokens=3, stop_token_ids=())
+        submit = a_submit(prompt=(5, 6, 7, 8), max_tokens=4, stop_token_ids=())
         with gpu_path() if on_gpu else nullcontext():
             loop = assemble_loop(config, [model])
             loop.submit(submit)
             transcript = run_to_end(loop)
             assert loop.audit() == []
         answers.append(transcript.tokens[submit.request_id])
-    assert answers[0] == answers[1] and len(answers[0]) == 3
+    assert answers[0] == answers[1] and len(answers[0]) == 4
 
 
 def test_every_op_of_the_gpus_table_is_covered() -> None:

@@ -30,6 +30,7 @@ from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.pool.messages import Submit
 
 NUM_PAGES = 64
+EITHER_WAY = pytest.mark.parametrize("runs_ahead", [False, True], ids=["in turn", "ahead"])
 
 
 def submits() -> list[Submit]:
@@ -159,21 +160,25 @@ def drill(
     *,
     rounds: int,
     tenants: Sequence[str] = TENANTS,
+    runs_ahead: bool = False,
 ) -> list[DrillRow]:
     parts = PageParts(tracker=tracker, prefixes=DRILL_PARTS.prefixes)
-    loop = an_engine(num_pages=NUM_PAGES, parts=parts, max_incidents=1 << 30)
+    loop = an_engine(num_pages=NUM_PAGES, parts=parts, max_incidents=1 << 30, runs_ahead=runs_ahead)
     return Drill(loop, loop.lanes[0], random.Random(1), tenants).rows(rounds, kinds)
 
 
-def test_a_drill_passes_with_every_kind_of_fault() -> None:
-    rows = drill(FaultyTracker, FaultKind, rounds=3)
+@EITHER_WAY
+def test_a_drill_passes_with_every_kind_of_fault(runs_ahead: bool) -> None:
+    rows = drill(FaultyTracker, FaultKind, rounds=3, runs_ahead=runs_ahead)
     assert [row.kind for row in rows] == list(FaultKind)
     assert [row for row in rows if not row.is_passed] == []
 
 
+@EITHER_WAY
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-def test_a_drill_passes_in_either_of_two_separate_pools(phase: Phase) -> None:
+def test_a_drill_passes_in_either_of_two_separate_pools(phase: Phase, runs_ahead: bool) -> None:
     loop = an_engine(
+        runs_ahead=runs_ahead,
         num_pages=NUM_PAGES,
         chunk_tokens=CHUNK_TOKENS,
         separate_pools=True,
@@ -227,8 +232,11 @@ class WithoutTail(FaultyTracker):
     """Believes that every append has landed."""
 
     def confirm(self, checked: CheckedBatch) -> torch.Tensor:
-        before = torch.tensor(self.faults(checked)) == 0
-        super().confirm(checked)
+        return self.settle(checked) == 0
+
+    def settle(self, checked: CheckedBatch) -> torch.Tensor:
+        before = torch.tensor(self.faults(checked))
+        super().settle(checked)
         self.arrays.holder_F.zero_()
         return before
 
@@ -240,6 +248,7 @@ class WithoutNobody(FaultyTracker):
         super().stamp([ref for ref in refs if ref.tag != -1])
 
 
+@EITHER_WAY
 @pytest.mark.parametrize(
     ("tracker", "kind"),
     [
@@ -252,12 +261,12 @@ class WithoutNobody(FaultyTracker):
     ],
 )
 def test_a_check_without_one_of_its_parts_fails_the_drill(
-    tracker: type[FaultyTracker], kind: FaultKind
+    tracker: type[FaultyTracker], kind: FaultKind, runs_ahead: bool
 ) -> None:
     # among pages of one tenant nothing but the tag tells
     tenants = TENANTS[:1] if tracker is WithoutTags else TENANTS
     try:
-        [row] = drill(tracker, [kind], rounds=6, tenants=tenants)
+        [row] = drill(tracker, [kind], rounds=6, tenants=tenants, runs_ahead=runs_ahead)
     except AssertionError:
         return  # it went so far that the books no longer add up
     assert not row.is_passed

@@ -194,17 +194,6 @@ def launched(bench: Bench) -> Launches:
     return launches
 
 
-@pytest.mark.usefixtures("gpu")
-def test_a_grammar_does_not_run_ahead_of_what_has_come_back() -> None:
-    bench = Bench.build("kimi", "bf16", on_gpu=True, device="meta")
-    bench.add(2, 2)
-    bench.sequences[1].guide = a_guide({5}, VOCABULARY)
-    with watched():
-        handle = bench.start(bench.plan([[1], [2]]))
-        with pytest.raises(AssertionError, match="the token before"):
-            bench.start(bench.plan([[1], [2]]), [handle])
-
-
 def test_a_masked_step_on_a_gpus_path_gives_the_cpus_tokens() -> None:
     results = []
     for on_gpu in (False, True):

@@ -21,8 +21,9 @@ class PoolsMachine(RuleBasedStateMachine):
         num_slots=st.sampled_from([1, 3, 64]),
         handoff_bytes=st.sampled_from([1, 1024, 1 << 20]),
         chunk_tokens=st.sampled_from([16, 64, 300]),
+        runs_ahead=st.booleans(),
     )
-    def open(self, num_slots: int, handoff_bytes: int, chunk_tokens: int) -> None:
+    def open(self, num_slots: int, handoff_bytes: int, chunk_tokens: int, runs_ahead: bool) -> None:
         exchange = LocalExchange()
         self.cluster = Cluster(
             {
@@ -32,6 +33,7 @@ class PoolsMachine(RuleBasedStateMachine):
                     max_batch=4,
                     chunk_tokens=chunk_tokens,
                     handoff_bytes=handoff_bytes,
+                    runs_ahead=runs_ahead,
                     port=exchange.port("p", num_slots=num_slots),
                 ),
                 "d": an_engine(
@@ -39,6 +41,7 @@ class PoolsMachine(RuleBasedStateMachine):
                     num_pages=DECODE_PAGES,
                     max_batch=4,
                     handoff_bytes=handoff_bytes,
+                    runs_ahead=runs_ahead,
                     port=exchange.port("d", num_slots=num_slots),
                 ),
             }

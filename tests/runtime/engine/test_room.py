@@ -39,9 +39,14 @@ def held(desk: Desk, tenant: str) -> int:
 class RoomMachine(RuleBasedStateMachine):
     """Tenants of all kinds in a pool that is too small for them. `Desk` checks every turn."""
 
-    @initialize(chunk_tokens=st.sampled_from([16, 32, 300]))
-    def open(self, chunk_tokens: int) -> None:
-        self.desk = Desk(num_pages=NUM_PAGES, max_batch=MAX_BATCH, chunk_tokens=chunk_tokens)
+    @initialize(chunk_tokens=st.sampled_from([16, 32, 300]), runs_ahead=st.booleans())
+    def open(self, chunk_tokens: int, runs_ahead: bool) -> None:
+        self.desk = Desk(
+            num_pages=NUM_PAGES,
+            max_batch=MAX_BATCH,
+            chunk_tokens=chunk_tokens,
+            runs_ahead=runs_ahead,
+        )
 
     def send(self, num_prompt: int, max_tokens: int, tenant: str) -> None:
         request_id = f"{tenant}-{len(self.desk.sequences)}"

@@ -26,6 +26,7 @@ from support.fake_decoder import FakeConfig
 from tenantry_runtime.core import PAGE_TOKENS, FinishReason, Sampling
 from tenantry_runtime.pool.messages import Submit
 
+EITHER_WAY = pytest.mark.parametrize("runs_ahead", [False, True], ids=["in turn", "ahead"])
 NUM_PAGES = 5
 VOCAB = FakeConfig().vocab_size
 
@@ -91,11 +92,13 @@ SCHEDULES = st.lists(
 )
 
 
-@given(SCHEDULES, st.sampled_from([16, 32, 500]))
+@given(SCHEDULES, st.sampled_from([16, 32, 500]), st.booleans())
 def test_each_request_gets_the_tokens_that_it_would_get_alone(
-    schedule: list[Join | Leave | Turns], chunk_tokens: int
+    schedule: list[Join | Leave | Turns], chunk_tokens: int, runs_ahead: bool
 ) -> None:
-    loop = an_engine(num_pages=NUM_PAGES, max_batch=4, chunk_tokens=chunk_tokens)
+    loop = an_engine(
+        num_pages=NUM_PAGES, max_batch=4, chunk_tokens=chunk_tokens, runs_ahead=runs_ahead
+    )
     transcript = Transcript()
     submits: dict[str, Submit] = {}
     left: set[str] = set()
@@ -133,9 +136,12 @@ def test_each_request_gets_the_tokens_that_it_would_get_alone(
             assert told == expected[: len(told)]
 
 
+@EITHER_WAY
 @pytest.mark.parametrize("chunk_tokens", [16, 64, 1000])
-def test_preempted_requests_go_on_without_loss_or_repeat(chunk_tokens: int) -> None:
-    loop = an_engine(num_pages=6, max_batch=6, chunk_tokens=chunk_tokens)
+def test_preempted_requests_go_on_without_loss_or_repeat(
+    chunk_tokens: int, runs_ahead: bool
+) -> None:
+    loop = an_engine(num_pages=6, max_batch=6, chunk_tokens=chunk_tokens, runs_ahead=runs_ahead)
     submits = [
         a_submit(
             f"r{n}",
@@ -169,8 +175,9 @@ def test_preempted_requests_go_on_without_loss_or_repeat(chunk_tokens: int) -> N
     assert_nothing_is_held(loop, 6)
 
 
-def test_requests_of_two_models_do_not_meet() -> None:
-    loop = an_engine(models=(MODEL, "other-model"))
+@EITHER_WAY
+def test_requests_of_two_models_do_not_meet(runs_ahead: bool) -> None:
+    loop = an_engine(models=(MODEL, "other-model"), runs_ahead=runs_ahead)
     submits = [
         a_submit(f"r{n}", prompt=range(1, 4 + n), model=model)
         for n, model in enumerate([MODEL, "other-model"] * 4)

@@ -22,10 +22,10 @@ LENGTHS = st.integers(1, 200) | st.sampled_from([63, 64, 65, 127, 128, 129])
 class SchedulerMachine(RuleBasedStateMachine):
     """Any order of arrivals, cancels and turns; `Desk` checks every turn."""
 
-    @initialize(chunk_tokens=st.sampled_from([16, 32, 300]))
-    def open(self, chunk_tokens: int) -> None:
+    @initialize(chunk_tokens=st.sampled_from([16, 32, 300]), runs_ahead=st.booleans())
+    def open(self, chunk_tokens: int, runs_ahead: bool) -> None:
         # 5 pages are what the longest sequence here needs alone: others are often in its way
-        self.desk = Desk(num_pages=5, max_batch=4, chunk_tokens=chunk_tokens)
+        self.desk = Desk(num_pages=5, max_batch=4, chunk_tokens=chunk_tokens, runs_ahead=runs_ahead)
 
     @rule(
         num_prompt=LENGTHS,

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from support.constrained import a_constrained_submit, a_random_engine
@@ -36,8 +37,9 @@ def traced(name: str, traceparent: str) -> Submit:
     return replace(a_submit(name, max_tokens=40, stop_token_ids=()), traceparent=traceparent)
 
 
-def test_a_sequence_is_told_how_many_shared_its_steps() -> None:
-    loop = an_engine()
+@pytest.mark.parametrize("runs_ahead", [False, True], ids=["in turn", "ahead"])
+def test_a_sequence_is_told_how_many_shared_its_steps(runs_ahead: bool) -> None:
+    loop = an_engine(runs_ahead=runs_ahead)
     loop.submit(a_submit("a", max_tokens=11, stop_token_ids=()))
     alone = timings_of(loop)["a"]
     for name in ("b", "c"):
