@@ -54,9 +54,9 @@ def int4_experts(
     x_TH: torch.Tensor,
     expert_TK: torch.Tensor,
     weight_TK: torch.Tensor,
+    *,
     gate_up: Int4Matrix,
     down: Int4Matrix,
-    *,
     deterministic: bool,
 ) -> torch.Tensor:
     """`gpu.int4_experts.int4_experts`. gate_up, down: stacks of all experts' matrices."""
@@ -69,6 +69,29 @@ def int4_experts(
         Int4Experts(Int4Stack(*gate_up), Int4Stack(*down)),
         # a row's sums depend on it alone
         num_parts=1 if deterministic else None,
+    )
+
+
+def fp8_experts(
+    x_TH: torch.Tensor,
+    expert_TK: torch.Tensor,
+    weight_TK: torch.Tensor,
+    *,
+    gate_up: Fp8Matrix,
+    down: Fp8Matrix,
+    deterministic: bool,
+) -> torch.Tensor:
+    """`gpu.fp8_experts.fp8_experts`. gate_up, down: stacks of all experts' matrices."""
+    from .gpu.fp8_experts import Fp8Stack, fp8_experts
+
+    return fp8_experts(
+        x_TH,
+        expert_TK,
+        weight_TK.float(),
+        Fp8Stack(*gate_up),
+        Fp8Stack(*down),
+        # a row's sums depend on it alone
+        tile_rows=16 if deterministic else None,
     )
 
 

@@ -18,17 +18,16 @@ T rows, H hidden values, E experts, K choices per row, I values inside an expert
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
 
-from tenantry_kernels.experts import swiglu
-
-from .expert_sort import Tiles, expert_sort
+from .expert_sort import Tiles
+from .grouped import grouped_experts
 
 _OUTPUTS, _COLUMNS = 64, 128
-# rows of a tile: 64 only where the average expert fills most of it
-_TILE_ROWS = (16, 32, 64)
 
 
 @triton.jit(do_not_specialize=["num_slots"])
@@ -85,35 +84,25 @@ def dense_experts(
     *,
     tile_rows: int | None = None,
 ) -> torch.Tensor:
-    """Return sum over k of weight[t, k] * expert[t, k](x[t]) [T, H].
-
-    tile_rows: of 16, 32 and 64; by default as the number of rows has it, given where a row's
-    sums must not depend on its company.
-    """
+    """Return sum over k of weight[t, k] * expert[t, k](x[t]) [T, H]; `tile_rows` as in `grouped_experts`."""
     num_experts, _, hidden_dim = gate_up_EJH.shape
     assert x_TH.dtype == gate_up_EJH.dtype == down_EHI.dtype == torch.bfloat16
     assert x_TH.shape[1] == hidden_dim == down_EHI.shape[1] and expert_TK.shape == weight_TK.shape
     assert gate_up_EJH.is_contiguous() and down_EHI.is_contiguous()
-    num_rows, num_choices = expert_TK.shape
-    num_slots = expert_TK.numel()
-    if num_slots == 0:
-        return torch.zeros_like(x_TH)
-    if tile_rows is None:
-        tile_rows = next((rows for rows in _TILE_ROWS[:-1] if num_slots < rows * num_experts), 64)
-    tiles = expert_sort(expert_TK, num_experts, tile_rows)
-    gate_up = _product(x_TH.contiguous(), gate_up_EJH, tiles, num_slots)
-    output = _product(swiglu(gate_up), down_EHI, tiles, num_slots)
-    is_none = (expert_TK < 0) | (expert_TK >= num_experts)
-    # nothing was computed there, and what memory held before need not be a number
-    output_TKH = output.view(num_rows, num_choices, hidden_dim).masked_fill(is_none[..., None], 0)
-    weight_TK = weight_TK.masked_fill(is_none, 0).to(output.dtype)
-    return torch.bmm(weight_TK[:, None], output_TKH).squeeze(1)
+    return grouped_experts(
+        x_TH,
+        expert_TK,
+        weight_TK,
+        num_experts=num_experts,
+        gate_up=partial(_product, gate_up_EJH),
+        down=partial(_product, down_EHI),
+        tile_rows=tile_rows,
+    )
 
 
 def _product(
-    x: torch.Tensor, weight_ENK: torch.Tensor, tiles: Tiles, num_slots: int
+    weight_ENK: torch.Tensor, x: torch.Tensor, tiles: Tiles, num_slots: int
 ) -> torch.Tensor:
-    """Return each slot's product with its expert's matrix; x has a row per slot, or per K slots."""
     num_experts, num_outputs, num_columns = weight_ENK.shape
     out = x.new_empty(num_slots, num_outputs)
     is_tall = tiles.num_rows == 64

@@ -7,6 +7,7 @@ and dropped, columns that are not meet zeros. Released models' shards of up to e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -16,10 +17,11 @@ from tenantry_kernels import on_gpu
 from tenantry_kernels.choice import is_compiled, is_triton
 from tenantry_kernels.cpu import ops as cpu
 from tenantry_kernels.experts import route_to_experts, swiglu
+from tenantry_kernels.fp8_matrix import Fp8Matrix
 from tenantry_kernels.int4_matrix import Int4Matrix
-from tenantry_kernels.stored import StoredInt4, StoredMatrix, stored_product
+from tenantry_kernels.stored import StoredFp8, StoredInt4, StoredMatrix, stored_product
 
-from .linear import in_row_tiles
+from .linear import Experts, in_row_tiles
 
 
 class Cut(NamedTuple):
@@ -82,10 +84,10 @@ class StoredExperts:
         self,
         products: Sequence[tuple[StoredLinear, StoredLinear]],
         *,
-        grouped: tuple[Int4Matrix, Int4Matrix] | None = None,
+        grouped: Experts | None = None,
         deterministic: bool = False,
     ) -> None:
-        """grouped: the same matrices as stacks, gate and up [E, 2 I, H] and down [E, H, I], for a GPU."""
+        """grouped: the same experts in one call, for a GPU (`grouped_experts`)."""
         self.products = tuple(products)
         self._grouped = grouped
         self._deterministic = deterministic
@@ -99,9 +101,7 @@ class StoredExperts:
         self, x_TH: torch.Tensor, expert_TK: torch.Tensor, weight_TK: torch.Tensor
     ) -> torch.Tensor:
         if self._grouped is not None and is_triton(x_TH):
-            return on_gpu.int4_experts(
-                x_TH, expert_TK, weight_TK, *self._grouped, deterministic=self._deterministic
-            )
+            return self._grouped(x_TH, expert_TK, weight_TK)
         return route_to_experts(x_TH, expert_TK, weight_TK, len(self.products), self._expert)
 
     def _expert(self, expert: int, rows: torch.Tensor) -> torch.Tensor:
@@ -144,12 +144,19 @@ class ExpertStack:
         return placed
 
     def int4(self) -> Int4Matrix | None:
-        """Return all as one stack [E, out, in]; None if not all are INT4, or some are cut through blocks."""
-        is_whole = _joint_rows(self._like) is None and not any(self._like[0].padding)
-        is_int4 = isinstance(self._like[0].matrix, StoredInt4)
-        if not (self._has_all and is_whole and is_int4):
+        """Return all as one stack [E, P * out, in], P being the kinds; None if not all are whole INT4."""
+        if not self._is_all(StoredInt4):
             return None
         return Int4Matrix(*(stack.flatten(1, 2) for stack in self._tensors))
+
+    def fp8(self) -> Fp8Matrix | None:
+        """Return all as one stack [E, P, out, in], with scales likewise; None if not all are whole FP8."""
+        return Fp8Matrix(*self._tensors) if self._is_all(StoredFp8) else None
+
+    def _is_all(self, kind: type[StoredMatrix]) -> bool:
+        """Whether all are of this kind, and no shard's cut goes through their blocks."""
+        is_whole = _joint_rows(self._like) is None and not any(self._like[0].padding)
+        return self._has_all and is_whole and isinstance(self._like[0].matrix, kind)
 
     def _is_alike(self, cut: Cut) -> bool:
         tensors = cut.matrix.tensors()
@@ -157,6 +164,21 @@ class ExpertStack:
             (tensor.dtype, tensor.shape) == (stack.dtype, stack.shape[2:])
             for tensor, stack in zip(tensors, self._tensors, strict=True)
         )
+
+
+def grouped_experts(
+    gate_up: ExpertStack, down: ExpertStack, *, deterministic: bool
+) -> Experts | None:
+    """Return what a GPU computes in one call; None where that takes one format, and there are more."""
+    int4 = gate_up.int4(), down.int4()
+    if int4[0] is not None and int4[1] is not None:
+        return partial(
+            on_gpu.int4_experts, gate_up=int4[0], down=int4[1], deterministic=deterministic
+        )
+    fp8 = gate_up.fp8(), down.fp8()
+    if fp8[0] is not None and fp8[1] is not None:
+        return partial(on_gpu.fp8_experts, gate_up=fp8[0], down=fp8[1], deterministic=deterministic)
+    return None
 
 
 def _in_row_tiles(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

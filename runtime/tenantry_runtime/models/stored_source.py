@@ -11,7 +11,7 @@ from tenantry_kernels.stored import StoredDense, StoredFp8, StoredInt4, StoredMa
 from .linear import DenseLinear, Experts, Linear, Part, Split
 from .quantize import Fp8Matrix, Int4Matrix
 from .source import CheckpointSource, dtype_name
-from .stored import Cut, ExpertStack, StoredExperts, StoredLinear
+from .stored import Cut, ExpertStack, StoredExperts, StoredLinear, grouped_experts
 
 
 class StoredSource(CheckpointSource):
@@ -59,12 +59,8 @@ class StoredSource(CheckpointSource):
                 )
             products.append((self._linear(stacks[0], gate_up), self._linear(stacks[1], down)))
         assert stacks is not None
-        gate_up_stack, down_stack = (stack.int4() for stack in stacks)
-        return StoredExperts(
-            products,
-            grouped=(gate_up_stack, down_stack) if gate_up_stack and down_stack else None,
-            deterministic=self._deterministic,
-        )
+        grouped = grouped_experts(*stacks, deterministic=self._deterministic)
+        return StoredExperts(products, grouped=grouped, deterministic=self._deterministic)
 
     def _linear(self, stack: ExpertStack, cuts: list[Cut]) -> StoredLinear:
         return StoredLinear(stack.put(cuts), deterministic=self._deterministic)

@@ -1,6 +1,8 @@
-"""Weights as stored go to Triton's products where rows are on a GPU: FP8 linears and INT4 experts."""
+"""Weights as stored go to Triton's products where rows are on a GPU: linears and experts."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,7 +16,13 @@ from tenantry_runtime.models.quantize import (
     quantize_fp8,
     quantize_int4,
 )
-from tenantry_runtime.models.stored import Cut, ExpertStack, StoredExperts, StoredLinear
+from tenantry_runtime.models.stored import (
+    Cut,
+    ExpertStack,
+    StoredExperts,
+    StoredLinear,
+    grouped_experts,
+)
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BF16_STEP = 2**-8
@@ -53,31 +61,43 @@ def test_fp8_matrices_that_share_rows_are_multiplied_in_triton(deterministic: bo
     assert_close(actual, expected)
 
 
-def test_int4_experts_are_one_call_in_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_int4(weight: torch.Tensor) -> tuple[StoredMatrix, torch.Tensor]:
+    matrix = quantize_int4(weight)
+    return StoredInt4(matrix), dequantize_int4(matrix)
+
+
+def as_fp8(weight: torch.Tensor) -> tuple[StoredMatrix, torch.Tensor]:
+    matrix = quantize_fp8(weight)
+    return StoredFp8(matrix), dequantize_fp8(matrix)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("stored", [as_int4, as_fp8])
+def test_experts_of_one_format_are_one_call_in_triton(
+    monkeypatch: pytest.MonkeyPatch,
+    stored: Callable[[torch.Tensor], tuple[StoredMatrix, torch.Tensor]],
+    deterministic: bool,
+) -> None:
     stacks: list[ExpertStack] = []
     products = []
     dense: list[tuple[torch.Tensor, torch.Tensor]] = []
     for expert in range(EXPERTS):
-        gate, up, down = (
-            quantize_int4(0.2 * noise(*shape, seed=3 * expert + n))
+        (gate, wide_gate), (up, wide_up), (down, wide_down) = (
+            stored(0.2 * noise(*shape, seed=3 * expert + n))
             for n, shape in enumerate(((INNER, HIDDEN), (INNER, HIDDEN), (HIDDEN, INNER)))
         )
-        kinds = [
-            [Cut.whole(StoredInt4(gate)), Cut.whole(StoredInt4(up))],
-            [Cut.whole(StoredInt4(down))],
-        ]
+        kinds = [[Cut.whole(gate), Cut.whole(up)], [Cut.whole(down)]]
         stacks = stacks or [ExpertStack(EXPERTS, cuts, DEVICE) for cuts in kinds]
         first, second = (
-            StoredLinear(stack.put(cuts), deterministic=False)
+            StoredLinear(stack.put(cuts), deterministic=deterministic)
             for stack, cuts in zip(stacks, kinds, strict=True)
         )
         products.append((first, second))
-        joint = torch.cat([dequantize_int4(gate), dequantize_int4(up)])
-        dense.append((joint.to(DEVICE), dequantize_int4(down).to(DEVICE)))
-    gate_up, down_stack = (stack.int4() for stack in stacks)
-    assert gate_up is not None
-    assert down_stack is not None
-    experts = StoredExperts(products, grouped=(gate_up, down_stack))
+        dense.append((torch.cat([wide_gate, wide_up]).to(DEVICE), wide_down.to(DEVICE)))
+    gate_up_stack, down_stack = stacks
+    grouped = grouped_experts(gate_up_stack, down_stack, deterministic=deterministic)
+    experts = StoredExperts(products, grouped=grouped, deterministic=deterministic)
+    assert experts.is_grouped
     monkeypatch.setattr(experts, "_expert", None)
     x = noise(4, HIDDEN).bfloat16().to(DEVICE)
     chosen = torch.tensor([[0, 1], [2, 0], [1, 2], [0, 2]], device=DEVICE)

@@ -9,6 +9,7 @@ from torch.nn.functional import linear
 
 from tenantry_kernels.experts import route_to_experts, swiglu
 from tenantry_kernels.gpu.dense_experts import dense_experts
+from tenantry_kernels.gpu.fp8_experts import Fp8Stack, fp8_experts
 from tenantry_kernels.gpu.fp8_product import Fp8Stored, fp8_product, fp8_product_reference
 from tenantry_kernels.gpu.int4_experts import (
     GROUP,
@@ -25,7 +26,7 @@ from .case import Case, Source, Trial, relative_error
 from .shapes import Load, ModelShape
 
 INT4, FP8, FP8_EXPERTS, ROUTER = "int4_experts", "fp8_product", "experts as FP8", "router"
-DENSE = "dense_experts"
+DENSE, GROUPED_FP8 = "dense_experts", "fp8_experts"
 INT4_GOAL = 0.75
 
 # of the largest value: inputs, inner values and results are rounded to BF16
@@ -39,6 +40,8 @@ def product_cases(model: ModelShape, load: Load) -> Iterator[Case]:
         yield _int4_case(model, rows)
     for rows in load.rows:
         yield _dense_case(model, rows)
+    for rows in load.rows:
+        yield _grouped_fp8_case(model, rows)
     for rows in load.rows:
         yield _router_case(model, rows)
     for name, (outputs, columns) in model.fp8_matrices.items():
@@ -115,6 +118,49 @@ def _dense_case(model: ModelShape, rows: int) -> Case:
         )
 
     return Case(op=DENSE, model=model.name, shape=f"{rows} rows", build=build)
+
+
+def _grouped_fp8_case(model: ModelShape, rows: int) -> Case:
+    num_experts, inner, hidden = model.num_experts, model.inner, model.hidden
+
+    def stack(source: Source, parts: int, outputs: int, columns: int) -> Fp8Stack:
+        weight = source.normal(num_experts, parts, outputs, columns).to(torch.float8_e4m3fn)
+        blocks = (num_experts, parts, -(-outputs // 128), -(-columns // 128))
+        scale = source.normal(*blocks, dtype=torch.float32).abs() * columns**-0.5
+        return Fp8Stack(weight, scale)
+
+    def build(source: Source) -> Trial:
+        gate_up, down = stack(source, 2, inner, hidden), stack(source, 1, hidden, inner)
+        x = source.normal(rows, hidden)
+        chosen = source.choices(rows, model.num_choices, num_experts)
+        factor = source.normal(rows, model.num_choices, dtype=torch.float32).softmax(-1)
+
+        def run() -> torch.Tensor:
+            return fp8_experts(x, chosen, factor, gate_up, down)
+
+        def expert(number: int, rows_TH: torch.Tensor) -> torch.Tensor:
+            gate, up = (_matrix(gate_up, number, part) for part in (0, 1))
+            inner_TI = torch.cat([fp8_product_reference(rows_TH, each) for each in (gate, up)], -1)
+            return fp8_product_reference(swiglu(inner_TI), _matrix(down, number, 0))
+
+        def error() -> float:
+            return relative_error(
+                run(), route_to_experts(x.float(), chosen, factor, num_experts, expert)
+            )
+
+        num_distinct = chosen.unique().numel()
+        return Trial(
+            run=run,
+            error=error,
+            tolerance=_TOLERANCE,
+            work=work.fp8_experts(rows, chosen.numel(), num_distinct, hidden, inner),
+        )
+
+    return Case(op=GROUPED_FP8, model=model.name, shape=f"{rows} rows", build=build)
+
+
+def _matrix(stack: Fp8Stack, expert: int, part: int) -> Fp8Stored:
+    return Fp8Stored(stack.weight[expert, part], stack.scale_inv[expert, part])
 
 
 def _fp8_case(model: ModelShape, name: str, outputs: int, columns: int, rows: int) -> Case:

@@ -14,6 +14,8 @@ BF16_BYTES = 2
 INT4_BYTES = 0.5 + BF16_BYTES / 32
 """Per weight: half a byte, and one BF16 scale per 32."""
 SCALE_BYTES = 4
+FP8_BYTES = 1 + SCALE_BYTES / 128**2
+"""Per weight: a byte, and one float32 scale per block."""
 PAGE_TOKENS = 64
 
 
@@ -34,6 +36,11 @@ def dense_experts(
 ) -> Work:
     """The same with weights in BF16."""
     return _experts(BF16_BYTES, num_rows, num_slots, num_distinct, hidden, inner)
+
+
+def fp8_experts(num_rows: int, num_slots: int, num_distinct: int, hidden: int, inner: int) -> Work:
+    """The same with weights in FP8 blocks."""
+    return _experts(FP8_BYTES, num_rows, num_slots, num_distinct, hidden, inner)
 
 
 def _experts(
