@@ -60,6 +60,7 @@ def edge_config(deployment: Deployment, catalog: Path) -> EdgeConfig:
         limits=edge.part.limits,
         liveness=edge.part.liveness,
         incidents=edge.part.incidents,
+        drift=edge.part.drift,
         operator=edge.part.operator,
         workers=edge.workers,
     )

@@ -20,6 +20,7 @@
 | edge.limits | | keys of `edge.config.Limits` |
 | edge.liveness | | keys of `pool.liveness.Liveness` |
 | edge.incidents | | keys of `edge.config.IncidentsConfig`: how long they are kept, and how many |
+| edge.drift | | keys of `edge.config.DriftConfig`: how many answers are compared with what prefill members would have said |
 | edge.tls | of certificates | files by which it calls nodes |
 | **nodes** | required | **a list of tables, one a device** |
 | nodes.name | required | names its logs, its certificate and `serve --only` |
@@ -84,7 +85,7 @@ from msgspec import UNSET, Meta, UnsetType
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import CatalogEntry
 from tenantry_runtime.core import Phase
-from tenantry_runtime.edge.config import IncidentsConfig, Limits, Seconds
+from tenantry_runtime.edge.config import DriftConfig, IncidentsConfig, Limits, Seconds
 from tenantry_runtime.edge.workers_config import WorkersConfig
 from tenantry_runtime.engine.config import DtypeName, WeightsName
 from tenantry_runtime.pool.config import DEFAULT_DRAIN_S
@@ -119,6 +120,7 @@ class EdgePart(
     limits: Limits = Limits()
     liveness: Liveness = Liveness()
     incidents: IncidentsConfig = IncidentsConfig()
+    drift: DriftConfig = DriftConfig()
     tls: TlsFiles | None = None
 
 

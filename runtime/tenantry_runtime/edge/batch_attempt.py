@@ -104,6 +104,7 @@ async def _answer(
         span=span,
         threads=services.threads,
         trail=trail,
+        drift=services.drift,
         is_background=True,
     )
     choices: list[list[Event]] = [[] for _ in range(request.num_choices)]

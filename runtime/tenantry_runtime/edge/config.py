@@ -54,6 +54,15 @@ class IncidentsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Of each kind; then the oldest go."""
 
 
+class DriftConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many answers are compared with what prefill members would have said (`drift.py`)."""
+
+    share: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Of whole answers; 0: none."""
+    places: Number = 4
+    """Tokens of each."""
+
+
 class EdgeNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A node, and the certificates by which it is called."""
 
@@ -84,6 +93,7 @@ class EdgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limits: Limits = Limits()
     batches: BatchConfig = BatchConfig()
     incidents: IncidentsConfig = IncidentsConfig()
+    drift: DriftConfig = DriftConfig()
     operator: str | None = None
     """An account whose admin tokens open `/metrics`, `/operator/overview` and `/console`; None: nobody's."""
     workers: WorkersConfig | None = None

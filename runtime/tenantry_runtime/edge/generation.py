@@ -44,6 +44,7 @@ from tenantry_runtime.text import OutputState
 from .answer import Answer
 from .attempt import Take
 from .choices import Choices, name_of, seed_of
+from .drift import Unwatched, Watch
 from .nodes import Nodes
 from .off_loop import off_loop
 from .offer import Offer
@@ -79,6 +80,7 @@ class Generation:
     """Kept up to date."""
     limiter: Limiter = field(default_factory=NoLimits)
     ledger: Ledger = field(default_factory=NoLedger)
+    drift: Watch = field(default_factory=Unwatched)
     is_background: bool = False
     """Whether it runs in what others leave of a pool, however long it waits for that."""
 
@@ -138,7 +140,9 @@ class Generation:
                     is_let_in=index > 0,
                     journey=self.trail.journeys[index],
                 )
-                await sequence.run(self._taking(index, choices, entry, emit))
+                submit, output = await sequence.run(self._taking(index, choices, entry, emit))
+                self.nodes.router.lengths.add(submit.tenant, submit.model, len(output))
+                self.drift.answered(submit, output)
 
             try:
                 await choices.run(run_choice)

@@ -23,6 +23,7 @@ from tenantry_runtime.core import TenantId
 from tenantry_runtime.pool.client import connect
 from tenantry_runtime.telemetry import tracing
 from tenantry_runtime.telemetry.metrics import (
+    DriftMeter,
     EdgeMetrics,
     Metering,
     NodeMetrics,
@@ -38,6 +39,7 @@ from tenantry_runtime.tenancy.sweeping import sweep_forever
 from .app import build_app
 from .batch_worker import BatchWorker
 from .config import EdgeConfig
+from .drift import DriftWatch, Unwatched, Watch
 from .incidents import NodeIncidents, recording, storm_watch
 from .nodes import Nodes
 from .offer import load_offers
@@ -93,6 +95,8 @@ async def run(config: EdgeConfig, *, environ: Mapping[str, str] = os.environ) ->
                     batches = BatchWorker(services, WorkersAI(), config.batches)
                     tasks.start_soon(batches.run)
                     _start_sweeps(endless, config, services)
+                    if isinstance(services.drift, DriftWatch):
+                        endless.start_soon(services.drift.run)
                     _log.info("listening on %s", url)
                     async for number in signals:
                         _log.info("%s: ending", signal.Signals(number).name)
@@ -120,6 +124,12 @@ def _start_sweeps(tasks: TaskGroup, config: EdgeConfig, services: Services) -> N
     old = partial(incidents.sweep, keep_days=keep.keep_days, max_kept=keep.max_kept)
     tasks.start_soon(partial(sweep_forever, keys, every_s=KV_SWEEP_S, what="keys and values"))
     tasks.start_soon(partial(sweep_forever, old, every_s=INCIDENT_SWEEP_S, what="incidents"))
+
+
+def _drift(config: EdgeConfig, nodes: Nodes, meters: Metering) -> Watch:
+    if not config.drift.share:
+        return Unwatched()
+    return DriftWatch(nodes, config.drift, DriftMeter(meters.meter))
 
 
 def _application(
@@ -227,5 +237,6 @@ async def _services(
             ledger=ledger,
             meter=RequestMeter(meters.meter),
             storms=storms,
+            drift=_drift(config, nodes, meters),
             show_routing=config.show_routing,
         )

@@ -166,6 +166,7 @@ class RunEndpoint:
             span=span,
             threads=services.threads,
             trail=trail,
+            drift=services.drift,
         )
         await self._serve(generation, printer, request.receive, reply)
 

@@ -75,14 +75,14 @@ class RequestSequence:
         self._journey = journey or Journey()
         self._first_pause_s = first_pause_s
         self._output: list[int] = []
-        self._has_retried = False
+        self._has_retried = asked.is_again
         self._is_let_in = is_let_in
         self._max_tokens = 0
         self._num_fruitless = 0
         self._num_output_before = 0
 
-    async def run(self, take: Take) -> None:
-        """Pass on the tokens until there are enough.
+    async def run(self, take: Take) -> tuple[Submit, list[int]]:
+        """Pass on the tokens until there are enough; return what was asked at first, and all tokens.
 
         The first come with the request's cached tokens, whatever attempt they are of.
         """
@@ -116,7 +116,7 @@ class RequestSequence:
                 else:
                     placement, avoid = self._place_elsewhere(error, attempt.failed)
                     self._nodes.carried(first.request_id, attempt.failed[0])
-        self._nodes.router.lengths.add(self._asked.tenant, self._asked.model, len(self._output))
+        return first, self._output
 
     def _context_tokens(self, placement: Placement) -> int:
         return self._nodes.router.context_tokens(placement, self._asked.share)

@@ -11,6 +11,7 @@ from tenantry_runtime.telemetry.metrics import RequestMeter
 from tenantry_runtime.tenancy import Authenticator, Ledger, Limiter, NoLedger, NoLimits, Store
 
 from .config import Limits
+from .drift import Unwatched, Watch
 from .incidents import QuotaStorms
 from .nodes import Nodes
 from .offer import Offers
@@ -36,5 +37,7 @@ class Services:
     """Hears of every request that has ended."""
     storms: QuotaStorms | None = None
     """Hears of requests that a tenant's limit refused; None: nobody does."""
+    drift: Watch = field(default_factory=Unwatched)
+    """Hears of whole answers, and may ask for parts of them again."""
     show_routing: bool = False
     """Whether responses say in headers which members served them."""

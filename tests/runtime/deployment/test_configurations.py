@@ -11,6 +11,7 @@ from tenantry_runtime.catalog import load_catalog
 from tenantry_runtime.deployment import Node, NodePart
 from tenantry_runtime.deployment.configurations import catalog_file, edge_config, node_config
 from tenantry_runtime.edge.config import (
+    DriftConfig,
     EdgeConfig,
     EdgeNode,
     IncidentsConfig,
@@ -93,6 +94,7 @@ def test_the_edge_reads_what_it_is_started_with(tmp_path: Path) -> None:
     )
     text += "[edge.limits]\nmax_requests = 3\n[edge.liveness]\nlost_after_s = 90.0\n"
     text += "[edge.incidents]\nkeep_days = 7\n"
+    text += "[edge.drift]\nshare = 0.01\n"
     deployment = loaded(tmp_path, 'certificates = "c"\n' + text + TWO_NODES)
     catalog = tmp_path / "catalog.json"
     file = tmp_path / "edge.json"
@@ -109,6 +111,7 @@ def test_the_edge_reads_what_it_is_started_with(tmp_path: Path) -> None:
     assert config.limits.max_requests == 3
     assert config.liveness == Liveness(lost_after_s=90)
     assert config.incidents == IncidentsConfig(keep_days=7)
+    assert config.drift == DriftConfig(share=0.01, places=4)
     assert config.show_routing is True
     assert deployment.edge.tls is not None
     assert load_catalog(Path(str(config.catalog))).entries == deployment.catalog.entries

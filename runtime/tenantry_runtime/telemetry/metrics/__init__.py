@@ -1,6 +1,7 @@
 """Metrics: what is recorded (`catalog`), where it goes (`setup`), and who records it."""
 
 from .catalog import METRICS, Metric
+from .drift import DriftMeter
 from .edge import EdgeMetrics
 from .nodes import NodeMetrics
 from .recent import RecentRequests, Slice
@@ -11,6 +12,7 @@ from .workers import IsolateMetrics, WorkerMeter
 
 __all__ = [
     "METRICS",
+    "DriftMeter",
     "EdgeMetrics",
     "Ended",
     "IsolateMetrics",

@@ -129,6 +129,14 @@ _ALL = (
         "Failures that were not tried again, as a tenant, a member or all together had no retry left",
         (),
     ),
+    Metric(
+        "tenantry.drift.tokens",
+        "counter",
+        "{token}",
+        "Tokens of answers that were asked for again of a prefill member, whose formats are the "
+        "larger; outcome is same, other or unknown",
+        ("model", "outcome"),
+    ),
     # what has to be kept
     Metric(
         "tenantry.ledger.unrecorded",
