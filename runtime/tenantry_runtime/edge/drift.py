@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn, Protocol
 
@@ -44,6 +45,9 @@ MAX_WAITING = 64
 
 PATIENCE_S = 60.0
 """For one token."""
+
+MAX_AGE_S = 300.0
+"""What has waited for longer is forgotten: it is a tenant's, and nobody asks for it."""
 
 Outcome = Literal["same", "other", "unknown"]
 
@@ -75,6 +79,7 @@ class Judged(Protocol):
 class _Answer:
     submit: Submit
     output: tuple[int, ...]
+    heard_s: float
 
 
 class DriftWatch:
@@ -87,11 +92,13 @@ class DriftWatch:
         judged: Judged,
         *,
         rng: random.Random | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._nodes = nodes
         self._config = config
         self._judged = judged
         self._rng = rng or random.Random()
+        self._clock_s = clock_s
         self._waiting: deque[_Answer] = deque()
         self._has_come = anyio.Event()
 
@@ -105,7 +112,7 @@ class DriftWatch:
         if len(output) < 2 or len(self._waiting) >= MAX_WAITING:
             return
         if self._rng.random() < self._config.share:
-            self._waiting.append(_Answer(submit, tuple(output)))
+            self._waiting.append(_Answer(submit, tuple(output), self._clock_s()))
             self._has_come.set()
 
     async def run(self) -> NoReturn:
@@ -114,7 +121,9 @@ class DriftWatch:
             await self._has_come.wait()
             self._has_come = anyio.Event()
             while self._waiting:
-                await self._look_at(self._waiting.popleft())
+                answer = self._waiting.popleft()
+                if self._clock_s() - answer.heard_s <= MAX_AGE_S:
+                    await self._look_at(answer)
 
     async def _look_at(self, answer: _Answer) -> None:
         # in order, so that each begins with the pages of the one before

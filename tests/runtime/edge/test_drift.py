@@ -21,7 +21,7 @@ from tenantry_runtime.background import background_tasks
 from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.core import Sampling
 from tenantry_runtime.edge.config import DriftConfig
-from tenantry_runtime.edge.drift import MAX_WAITING, DriftWatch, Outcome
+from tenantry_runtime.edge.drift import MAX_AGE_S, MAX_WAITING, DriftWatch, Outcome
 from tenantry_runtime.edge.nodes import Nodes
 from tenantry_runtime.models.batch import ForwardBatch
 from tenantry_runtime.pool.messages import Submit
@@ -179,6 +179,25 @@ async def test_a_share_of_answers_is_looked_at_and_no_more_wait_than_may() -> No
     assert not any(watched(watch, output) for output in ([], [1]) for _ in range(50))
     sure = DriftWatch(Nodes([]), DriftConfig(share=1.0), Judged())
     assert sum(watched(sure, [1, 2]) for _ in range(2 * MAX_WAITING)) == MAX_WAITING
+
+
+@pytest.mark.asyncio
+async def test_what_has_waited_too_long_is_forgotten() -> None:
+    now_s = 0.0
+    node = EngineSource(an_engine(models=(MODEL,)))
+    judged = Judged(awaited=1)
+    watch = DriftWatch(
+        Nodes([node]), DriftConfig(share=1.0, places=1), judged, clock_s=lambda: now_s
+    )
+    old = a_submit("old", model=MODEL, prompt=[2, 3], max_tokens=4)
+    new = a_submit("new", model=MODEL, prompt=[4, 5], max_tokens=4)
+    watch.answered(old, [6, 7])
+    now_s += MAX_AGE_S + 1
+    watch.answered(new, [6, 7])
+    async with background_tasks() as tasks:
+        tasks.start_soon(watch.run)
+        await judged.has_all.wait()
+    assert [each.token_ids for each in node.submits] == [[4, 5, 6]]
 
 
 def watched(watch: DriftWatch, output: Sequence[int]) -> bool:
