@@ -48,7 +48,6 @@ from .plan import Drawn, Entry, StepPlan, StepResult
 from .policy import Policy, Service
 from .room import Room
 from .sequence import Finished, Prefilling, Receiving, Running, Sequence, Waiting
-from .tally import StepTally
 from .turns import Turns
 from .under_way import StepsUnderWay
 
@@ -118,7 +117,6 @@ class Scheduler:
         """Somebody lacks room that others would give back if no step were under way."""
         self._now_s: float | None = None
         self._reports: list[Report] = []
-        self._tally = StepTally()
         self._num_preemptions = 0
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0
@@ -184,8 +182,6 @@ class Scheduler:
             entries = self._prefill_chunk(now_s)
         if not entries:
             return None
-        if phase == "decode":
-            self._tally.planned(len(entries))
         return self._under_way.begin(phase, entries)
 
     def take_reports(self) -> list[Report]:
@@ -204,7 +200,7 @@ class Scheduler:
         """Let a sequence run whose pages have all come and are verified."""
         del self._receiving[end.handoff]
         sequence.receive(end, now_s)
-        self._tally.begin(sequence)
+        self._under_way.tally.begin(sequence)
         # pages of a hand-off alone, never what decode steps write
         sequence.share_prompt(self._prefixes)
         self._running[sequence.request_id] = sequence
@@ -315,8 +311,6 @@ class Scheduler:
     def _step_ends(self, plan: StepPlan) -> None:
         self._under_way.end(plan)
         self._pool.completed(plan.step)
-        if plan.phase == "decode":
-            self._tally.ended(len(plan.entries))
 
     def _grow_all(self) -> None:
         for sequence in [s for s in self._at_turn() if s.num_missing_pages]:
@@ -470,14 +464,16 @@ class Scheduler:
         elif isinstance(sequence.state, Prefilling):
             assert self._handoff is not None, "the pool has no decode member"
             sequence.hand_off(self._handoff)
-            self._tally.begin(sequence)
+            self._under_way.tally.begin(sequence)
             self._running[sequence.request_id] = sequence
         return SequenceTokens(
             request_id=sequence.request_id,
             token_ids=(drawn.token_id,),
             finish=finish,
             cached_tokens=sequence.num_cached or 0 if is_first else 0,
-            timings=self._tally.timings(sequence, self._running, now_s) if finish else None,
+            timings=self._under_way.tally.timings(sequence, self._running, now_s)
+            if finish
+            else None,
             logprobs=() if drawn.logprob is None else (drawn.logprob,),
         )
 

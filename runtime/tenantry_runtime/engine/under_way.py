@@ -13,6 +13,7 @@ from tenantry_runtime.core import Phase
 
 from .plan import Entry, StepPlan
 from .sequence import Sequence
+from .tally import StepTally
 
 
 class StepsUnderWay:
@@ -21,6 +22,8 @@ class StepsUnderWay:
     def __init__(self) -> None:
         self.last: StepNumber = 0
         """Planned."""
+        self.tally = StepTally()
+        """Of decode steps."""
         self._plans: dict[StepNumber, StepPlan] = {}
 
     def __bool__(self) -> bool:
@@ -36,12 +39,16 @@ class StepsUnderWay:
         self.last += 1
         plan = StepPlan(step=self.last, phase=phase, entries=tuple(entries))
         self._plans[plan.step] = plan
+        if phase == "decode":
+            self.tally.planned(len(plan.entries))
         _reckon(plan, 1)
         return plan
 
     def end(self, plan: StepPlan) -> None:
         """A step has come back, or never will."""
         del self._plans[plan.step]
+        if plan.phase == "decode":
+            self.tally.ended(len(plan.entries))
         _reckon(plan, -1)
 
 
