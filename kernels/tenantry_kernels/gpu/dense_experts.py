@@ -24,7 +24,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .expert_sort import Tiles
+from .expert_sort import Tiles, tile_slots
 from .grouped import grouped_experts
 
 _OUTPUTS, _COLUMNS = 64, 128
@@ -45,13 +45,8 @@ def _dense_product_kernel(
     # choices that were not sorted may still be none
     if (expert < 0) | (expert >= NUM_EXPERTS):
         return
-    o_row = tl.arange(0, TILE_ROWS)
-    if TILE_SLOT is None:
-        slot = tl.where(o_row == 0, i_tile, -1)
-    else:
-        slot = tl.load(TILE_SLOT + i_tile * TILE_ROWS + o_row)
+    slot = tile_slots(TILE_SLOT, i_tile, TILE_ROWS)
     m_row = (slot >= 0) & (slot < num_slots)
-    slot = slot.to(tl.int64)
     o_out = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
     o_column = tl.arange(0, COLUMNS)
     m_out = o_out < N

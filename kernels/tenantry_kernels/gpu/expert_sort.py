@@ -81,6 +81,17 @@ def _expert_sort_kernel(
         tl.store(COUNT, tl.sum(num_tiles))
 
 
+@triton.jit
+def tile_slots(TILE_SLOT, i_tile, TILE_ROWS: tl.constexpr):
+    """Return the slots [TILE_ROWS] of a tile in use, -1 where it is not full."""
+    o_row = tl.arange(0, TILE_ROWS)
+    if TILE_SLOT is None:
+        slot = tl.where(o_row == 0, i_tile, -1)
+    else:
+        slot = tl.load(TILE_SLOT + i_tile * TILE_ROWS + o_row)
+    return slot.to(tl.int64)
+
+
 def expert_sort(expert_TK: torch.Tensor, num_experts: int, tile_rows: int) -> Tiles:
     """Return the tiles of a batch's choices; a single row's need no sorting and launch nothing."""
     if tile_rows & (tile_rows - 1):

@@ -30,7 +30,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .expert_sort import Tiles
+from .expert_sort import Tiles, tile_slots
 from .fp8_product import FP8_BLOCK
 from .grouped import grouped_experts
 
@@ -57,13 +57,8 @@ def _fp8_experts_kernel(
     # choices that were not sorted may still be none
     if (expert < 0) | (expert >= NUM_EXPERTS):
         return
-    o_row = tl.arange(0, TILE_ROWS)
-    if TILE_SLOT is None:
-        slot = tl.where(o_row == 0, i_tile, -1)
-    else:
-        slot = tl.load(TILE_SLOT + i_tile * TILE_ROWS + o_row)
+    slot = tile_slots(TILE_SLOT, i_tile, TILE_ROWS)
     m_row = (slot >= 0) & (slot < num_slots)
-    slot = slot.to(tl.int64)
     num_blocks: tl.constexpr = (K + 127) // 128
     part_blocks: tl.constexpr = (N + 127) // 128
     first_out = tl.program_id(1) * OUTPUTS

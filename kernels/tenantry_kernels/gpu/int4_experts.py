@@ -47,7 +47,7 @@ import triton
 import triton.language as tl
 from torch.nn.functional import silu
 
-from .expert_sort import Tiles, expert_sort
+from .expert_sort import Tiles, expert_sort, tile_slots
 
 GROUP = 32
 """Columns that share a scale."""
@@ -155,13 +155,8 @@ def _int4_product_kernel(
     # choices that were not sorted may still be none
     if (expert < 0) | (expert >= NUM_EXPERTS):
         return
-    o_row = tl.arange(0, TILE_ROWS)
-    if TILE_SLOT is None:
-        slot = tl.where(o_row == 0, i_tile, -1)
-    else:
-        slot = tl.load(TILE_SLOT + i_tile * TILE_ROWS + o_row)
+    slot = tile_slots(TILE_SLOT, i_tile, TILE_ROWS)
     m_row = slot >= 0
-    slot = slot.to(tl.int64)
     o_out = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
     m_out = o_out < N
     o_weight = expert * N + o_out

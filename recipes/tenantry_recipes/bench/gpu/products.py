@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.nn.functional import linear
 
-from tenantry_kernels.experts import route_to_experts, swiglu
+from tenantry_kernels.experts import ExpertMlp, route_to_experts, swiglu
 from tenantry_kernels.gpu.dense_experts import dense_experts
 from tenantry_kernels.gpu.fp8_experts import Fp8Stack, fp8_experts
 from tenantry_kernels.gpu.fp8_product import Fp8Stored, fp8_product, fp8_product_reference
@@ -94,27 +94,17 @@ def _dense_case(model: ModelShape, rows: int) -> Case:
         num_experts, inner, hidden = model.num_experts, model.inner, model.hidden
         gate_up = source.normal(num_experts, 2 * inner, hidden, size=hidden**-0.5)
         down = source.normal(num_experts, hidden, inner, size=inner**-0.5)
-        x = source.normal(rows, hidden)
-        chosen = source.choices(rows, model.num_choices, num_experts)
-        factor = source.normal(rows, model.num_choices, dtype=torch.float32).softmax(-1)
-
-        def run() -> torch.Tensor:
-            return dense_experts(x, chosen, factor, gate_up, down)
 
         def expert(number: int, rows_TH: torch.Tensor) -> torch.Tensor:
             return linear(swiglu(linear(rows_TH, gate_up[number].float())), down[number].float())
 
-        def error() -> float:
-            return relative_error(
-                run(), route_to_experts(x.float(), chosen, factor, num_experts, expert)
-            )
-
-        num_distinct = chosen.unique().numel()
-        return Trial(
-            run=run,
-            error=error,
-            tolerance=_TOLERANCE,
-            work=work.dense_experts(rows, chosen.numel(), num_distinct, hidden, inner),
+        return _experts_trial(
+            source,
+            model,
+            rows,
+            apply=lambda x, chosen, factor: dense_experts(x, chosen, factor, gate_up, down),
+            expert=expert,
+            work_of=work.dense_experts,
         )
 
     return Case(op=DENSE, model=model.name, shape=f"{rows} rows", build=build)
@@ -131,32 +121,52 @@ def _grouped_fp8_case(model: ModelShape, rows: int) -> Case:
 
     def build(source: Source) -> Trial:
         gate_up, down = stack(source, 2, inner, hidden), stack(source, 1, hidden, inner)
-        x = source.normal(rows, hidden)
-        chosen = source.choices(rows, model.num_choices, num_experts)
-        factor = source.normal(rows, model.num_choices, dtype=torch.float32).softmax(-1)
-
-        def run() -> torch.Tensor:
-            return fp8_experts(x, chosen, factor, gate_up, down)
 
         def expert(number: int, rows_TH: torch.Tensor) -> torch.Tensor:
             gate, up = (_matrix(gate_up, number, part) for part in (0, 1))
             inner_TI = torch.cat([fp8_product_reference(rows_TH, each) for each in (gate, up)], -1)
             return fp8_product_reference(swiglu(inner_TI), _matrix(down, number, 0))
 
-        def error() -> float:
-            return relative_error(
-                run(), route_to_experts(x.float(), chosen, factor, num_experts, expert)
-            )
-
-        num_distinct = chosen.unique().numel()
-        return Trial(
-            run=run,
-            error=error,
-            tolerance=_TOLERANCE,
-            work=work.fp8_experts(rows, chosen.numel(), num_distinct, hidden, inner),
+        return _experts_trial(
+            source,
+            model,
+            rows,
+            apply=lambda x, chosen, factor: fp8_experts(x, chosen, factor, gate_up, down),
+            expert=expert,
+            work_of=work.fp8_experts,
         )
 
     return Case(op=GROUPED_FP8, model=model.name, shape=f"{rows} rows", build=build)
+
+
+def _experts_trial(
+    source: Source,
+    model: ModelShape,
+    rows: int,
+    *,
+    apply: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
+    expert: ExpertMlp,
+    work_of: Callable[[int, int, int, int, int], work.Work],
+) -> Trial:
+    """Compare all experts in one call with a loop over them."""
+    x = source.normal(rows, model.hidden)
+    chosen = source.choices(rows, model.num_choices, model.num_experts)
+    factor = source.normal(rows, model.num_choices, dtype=torch.float32).softmax(-1)
+
+    def run() -> torch.Tensor:
+        return apply(x, chosen, factor)
+
+    def error() -> float:
+        expected = route_to_experts(x.float(), chosen, factor, model.num_experts, expert)
+        return relative_error(run(), expected)
+
+    num_distinct = chosen.unique().numel()
+    return Trial(
+        run=run,
+        error=error,
+        tolerance=_TOLERANCE,
+        work=work_of(rows, chosen.numel(), num_distinct, model.hidden, model.inner),
+    )
 
 
 def _matrix(stack: Fp8Stack, expert: int, part: int) -> Fp8Stored:
