@@ -9,10 +9,10 @@ from typing import Any
 from support.openai_calls import MINIMAL
 from support.requests import SEED, a_target
 from tenantry_runtime.core import Event, Finish, FinishReason, GenerateRequest, Usage
-from tenantry_runtime.edge.completions import Completions
-from tenantry_runtime.edge.dialect import Dialect, Printer
-from tenantry_runtime.edge.openai_chat import OpenAIChat
-from tenantry_runtime.edge.responses import Responses
+from tenantry_runtime.edge.dialects.completions import Completions
+from tenantry_runtime.edge.dialects.dialect import Dialect, Printer
+from tenantry_runtime.edge.dialects.openai_chat import OpenAIChat
+from tenantry_runtime.edge.dialects.responses import Responses
 
 CREATED_S = 1_700_000_000
 

@@ -8,8 +8,8 @@ from typing import Any
 from support.plain_text import KIMI
 from tenantry_runtime.catalog import CatalogEntry
 from tenantry_runtime.core import GenerateRequest
-from tenantry_runtime.edge.dialect import Target
-from tenantry_runtime.edge.workers_ai import WorkersAI
+from tenantry_runtime.edge.dialects.dialect import Target
+from tenantry_runtime.edge.dialects.workers_ai import WorkersAI
 from tenantry_runtime.text import SamplingDefaults
 
 SEED = 424242

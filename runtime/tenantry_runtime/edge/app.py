@@ -18,22 +18,23 @@ from tenantry_runtime.errors import (
     TenantryError,
 )
 
-from . import envelope, errors, openai_errors
+from . import envelope, errors
 from .batch import BatchEndpoint
-from .completions import Completions
 from .coverage import report_coverage
-from .dialect import Dialect
+from .dialects import openai_errors
+from .dialects.completions import Completions
+from .dialects.dialect import Dialect
+from .dialects.openai_chat import OpenAIChat
+from .dialects.responses import Responses
+from .dialects.workers_ai import WorkersAI
 from .health import health, ready
 from .listing import search_authors, search_models, search_tasks
 from .model_schema import show_schema
-from .openai_chat import OpenAIChat
 from .openai_models import list_models, show_model
 from .openapi import show_document
 from .reply import JSON
-from .responses import Responses
 from .run import RunEndpoint
 from .services import Services
-from .workers_ai import WorkersAI
 
 ACCOUNT = "/client/v4/accounts/{account}/ai"
 RUN_ROUTE = f"{ACCOUNT}/run/{{model:path}}"

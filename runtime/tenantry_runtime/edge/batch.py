@@ -30,7 +30,7 @@ from tenantry_runtime.tenancy.batches import Batch, BatchRequest
 from . import envelope
 from .authorization import Identify, by_token
 from .body import read_body
-from .dialect import Dialect
+from .dialects.dialect import Dialect
 from .off_loop import off_loop
 from .offer import Offer
 from .reply import JSON

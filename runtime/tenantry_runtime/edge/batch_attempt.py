@@ -16,7 +16,7 @@ from tenantry_runtime.telemetry import RequestSpan
 from tenantry_runtime.tenancy.batch_queue import BatchQueue, Claim
 from tenantry_runtime.tenancy.batches import BatchResponse
 
-from .dialect import Dialect
+from .dialects.dialect import Dialect
 from .generation import Generation
 from .off_loop import off_loop
 from .offer import Offer

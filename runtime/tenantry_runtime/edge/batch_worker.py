@@ -41,7 +41,7 @@ from tenantry_runtime.tenancy.batches import BatchResponse, FailureEntry
 from . import envelope
 from .batch_attempt import answer_claim
 from .config import BatchConfig
-from .dialect import Dialect
+from .dialects.dialect import Dialect
 from .services import Services
 
 POLL_S = 1.0

@@ -20,12 +20,12 @@ from tenantry_runtime.tenancy import Principal
 
 from . import envelope
 from .batch import BatchEndpoint
-from .dialect import SESSION_HEADER
+from .dialects.dialect import SESSION_HEADER
+from .dialects.workers_ai import WorkersAI
 from .errors import answer
 from .exchange import Exchange
 from .run import RunEndpoint
 from .services import Services
-from .workers_ai import WorkersAI
 
 ROUTE = "/ai/run/{model:path} (binding)"
 """Names its spans."""

@@ -13,11 +13,11 @@ from tenantry_runtime.tenancy import Scope
 
 from . import envelope
 from .authorization import by_token
-from .chat_output import Completion
-from .flat_output import FlatResult
+from .dialects.chat_output import Completion
+from .dialects.flat_output import FlatResult
+from .dialects.workers_ai import RunInput
 from .reply import JSON
 from .services import Services
-from .workers_ai import RunInput
 
 _RESULTS: dict[str, type[msgspec.Struct]] = {
     "chat.completion": Completion,

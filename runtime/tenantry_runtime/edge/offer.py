@@ -21,7 +21,7 @@ from tenantry_runtime.text import Constraints, OutputState, Prompt, load_text
 
 from .answer import Machine
 from .constrained import Grammars
-from .dialect import SamplingDefaults, Target
+from .dialects.dialect import SamplingDefaults, Target
 
 
 class TextLayer(Protocol):

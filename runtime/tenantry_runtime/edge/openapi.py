@@ -11,23 +11,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .batch import BatchInput, Completed, Standing
-from .chat_output import Completion
-from .completions import CompletionsInput, TextCompletion
 from .coverage import CoverageOutput
+from .dialects.chat_output import Completion
+from .dialects.completions import CompletionsInput, TextCompletion
+from .dialects.flat_output import FlatResult
+from .dialects.openai_chat import ChatCompletionInput
+from .dialects.openai_errors import OpenAIFailure
+from .dialects.responses import ResponsesInput
+from .dialects.responses_input import ITEMS
+from .dialects.responses_items import ResponseObject
+from .dialects.workers_ai import RunInput
 from .envelope import Failure, ResultInfo
-from .flat_output import FlatResult
 from .health import Readiness
 from .listing import Author, ModelOutput, Task
 from .model_schema import ModelSchema
-from .openai_chat import ChatCompletionInput
-from .openai_errors import OpenAIFailure
 from .openai_models import OpenAIModel, OpenAIModels
 from .reply import JSON
-from .responses import ResponsesInput
-from .responses_input import ITEMS
-from .responses_items import ResponseObject
 from .services import Services
-from .workers_ai import RunInput
 
 # Any: pieces of an OpenAPI document
 Piece = dict[str, Any]

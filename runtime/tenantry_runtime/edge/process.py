@@ -39,6 +39,7 @@ from tenantry_runtime.tenancy.sweeping import sweep_forever
 from .app import build_app
 from .batch_worker import BatchWorker
 from .config import EdgeConfig
+from .dialects.workers_ai import WorkersAI
 from .drift import DriftWatch, Unwatched, Watch
 from .incidents import NodeIncidents, recording, storm_watch
 from .nodes import Nodes
@@ -47,7 +48,6 @@ from .open_requests import OpenRequests
 from .operator import Operating, OperatorAccess, operator_routes
 from .server import EdgeServer, listening, url_of
 from .services import Services
-from .workers_ai import WorkersAI
 
 if TYPE_CHECKING:
     from tenantry_runtime.workers.logs import TakeRecord

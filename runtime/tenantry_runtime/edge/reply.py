@@ -13,7 +13,7 @@ from tenantry_runtime.core import Event
 from tenantry_runtime.errors import TenantryError
 
 from . import errors
-from .dialect import Dialect, Printer
+from .dialects.dialect import Dialect, Printer
 
 KEEP_ALIVE = b": keep-alive\n\n"
 """A comment: clients skip it."""

@@ -28,7 +28,7 @@ from tenantry_runtime.tenancy import Principal, Scope as TokenScope
 
 from .authorization import Identify, by_token
 from .body import read_body
-from .dialect import SESSION_HEADER, Dialect, Printer
+from .dialects.dialect import SESSION_HEADER, Dialect, Printer
 from .generation import Emit, Generation
 from .off_loop import off_loop
 from .presence import while_there

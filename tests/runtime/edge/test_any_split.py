@@ -21,9 +21,9 @@ from tenantry_runtime.core import (
     ToolCallStart,
 )
 from tenantry_runtime.edge.answer import Answer
-from tenantry_runtime.edge.dialect import Dialect, Printer
-from tenantry_runtime.edge.openai_chat import OpenAIChat
-from tenantry_runtime.edge.workers_ai import WorkersAI
+from tenantry_runtime.edge.dialects.dialect import Dialect, Printer
+from tenantry_runtime.edge.dialects.openai_chat import OpenAIChat
+from tenantry_runtime.edge.dialects.workers_ai import WorkersAI
 
 DIALECTS: list[Dialect] = [WorkersAI(), OpenAIChat()]
 

@@ -23,7 +23,7 @@ from tenantry_runtime.edge.app import build_app
 from tenantry_runtime.edge.batch_attempt import answer_claim
 from tenantry_runtime.edge.batch_worker import BatchWorker
 from tenantry_runtime.edge.config import BatchConfig, Limits
-from tenantry_runtime.edge.workers_ai import WorkersAI
+from tenantry_runtime.edge.dialects.workers_ai import WorkersAI
 from tenantry_runtime.errors import CapacityExceeded, GenerationFailed, TenantryError
 from tenantry_runtime.tenancy import schema
 from tenantry_runtime.tenancy.batch_queue import Claim

@@ -22,8 +22,8 @@ from tenantry_runtime.core import (
     Tool,
     Usage,
 )
-from tenantry_runtime.edge.chat_input import MessageInput, conversation
-from tenantry_runtime.edge.chat_output import ChatPrinter
+from tenantry_runtime.edge.dialects.chat_input import MessageInput, conversation
+from tenantry_runtime.edge.dialects.chat_output import ChatPrinter
 from tenantry_runtime.text import TextModel
 
 MODELS = {"kimi": a_text_model(KIMI_NANO), "glm": a_text_model(GLM_NANO)}

@@ -25,9 +25,10 @@ from tenantry_runtime.core import (
     ToolCallArguments,
     ToolCallStart,
 )
+from tenantry_runtime.edge import envelope
 from tenantry_runtime.errors import TenantryError
 
-from . import envelope, openai_errors
+from . import openai_errors
 from .dialect import TokenBytes
 from .logprobs_output import LogprobsOutput, logprobs_of
 from .sse import DONE, sse

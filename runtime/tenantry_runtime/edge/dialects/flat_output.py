@@ -24,9 +24,10 @@ from tenantry_runtime.core import (
     ToolCallArguments,
     ToolCallStart,
 )
+from tenantry_runtime.edge import envelope
 from tenantry_runtime.errors import TenantryError
 
-from . import envelope, openai_errors
+from . import openai_errors
 from .sse import DONE, sse
 from .usage_output import UsageOutput, usage_output
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tenantry_runtime.edge import envelope, errors
 from tenantry_runtime.errors import (
     AccountSuspended,
     BodyTooLarge,
@@ -31,8 +32,6 @@ from tenantry_runtime.errors import (
     Unauthenticated,
     UnknownModel,
 )
-
-from . import envelope, errors
 
 
 class Kind(NamedTuple):

@@ -18,13 +18,14 @@ import msgspec
 from msgspec import Meta
 
 from tenantry_runtime.core import GenerateRequest
+from tenantry_runtime.edge import envelope
+from tenantry_runtime.edge.errors import answer
 from tenantry_runtime.errors import InvalidInput, TenantryError
 
-from . import envelope, parameters
+from . import parameters
 from .chat_output import ChatPrinter
 from .chat_request import ChatInput, generate_request
 from .dialect import Printer, Target
-from .errors import answer
 from .flat_output import FlatPrinter
 
 

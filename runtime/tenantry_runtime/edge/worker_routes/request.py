@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import Scope
 
-from tenantry_runtime.edge.dialect import SESSION_HEADER
+from tenantry_runtime.edge.dialects.dialect import SESSION_HEADER
 from tenantry_runtime.telemetry import WorkerSpan
 from tenantry_runtime.workers.headers import HOP_BY_HOP
 from tenantry_runtime.workers.interface import Invocation

@@ -25,12 +25,12 @@ from typing import Any
 import msgspec
 
 from tenantry_runtime.edge import envelope
-from tenantry_runtime.edge.dialect import SESSION_HEADER
+from tenantry_runtime.edge.dialects.dialect import SESSION_HEADER
+from tenantry_runtime.edge.dialects.parameters import MAX_SESSION_CHARS
 from tenantry_runtime.edge.exchange import Exchange
 from tenantry_runtime.edge.internal import InternalRun, InternalRuns, RunRefused
 from tenantry_runtime.edge.listing import find_models
 from tenantry_runtime.edge.off_loop import off_loop
-from tenantry_runtime.edge.parameters import MAX_SESSION_CHARS
 from tenantry_runtime.edge.services import Services
 from tenantry_runtime.errors import BodyTooLarge, InvalidInput, TenantryError, UnknownModel
 from tenantry_runtime.workers.byte_streams import MAX_VALUE_BYTES, BytesStream

@@ -18,8 +18,8 @@ from tenantry_runtime.core import (
     ToolCallStart,
     Usage,
 )
-from tenantry_runtime.edge.chat_output import ChatPrinter
-from tenantry_runtime.edge.workers_ai import WorkersAI
+from tenantry_runtime.edge.dialects.chat_output import ChatPrinter
+from tenantry_runtime.edge.dialects.workers_ai import WorkersAI
 from tenantry_runtime.errors import GenerationFailed
 
 USAGE = Usage(prompt_tokens=10, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)

@@ -20,8 +20,8 @@ from tenantry_runtime.core import (
     ToolCallArguments,
     ToolCallStart,
 )
-from tenantry_runtime.edge.dialect import Printer
-from tenantry_runtime.edge.workers_ai import WorkersAI
+from tenantry_runtime.edge.dialects.dialect import Printer
+from tenantry_runtime.edge.dialects.workers_ai import WorkersAI
 from tenantry_runtime.errors import GenerationFailed
 
 OLDER = msgspec.structs.replace(KIMI, result_shape="response")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tenantry_runtime.edge import openai_errors
+from tenantry_runtime.edge.dialects import openai_errors
 from tenantry_runtime.edge.errors import ANSWERS, answer
 from tenantry_runtime.errors import (
     AccountSuspended,

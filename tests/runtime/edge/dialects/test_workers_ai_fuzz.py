@@ -11,11 +11,11 @@ from hypothesis import given, strategies as st
 from support.dialects import DIALECTS
 from support.requests import USER, a_call, a_target
 from tenantry_runtime.core import GenerateRequest
-from tenantry_runtime.edge.completions import CompletionsInput
-from tenantry_runtime.edge.openai_chat import ChatCompletionInput
-from tenantry_runtime.edge.responses import ResponsesInput
-from tenantry_runtime.edge.responses_input import ITEMS
-from tenantry_runtime.edge.workers_ai import RunInput, WorkersAI
+from tenantry_runtime.edge.dialects.completions import CompletionsInput
+from tenantry_runtime.edge.dialects.openai_chat import ChatCompletionInput
+from tenantry_runtime.edge.dialects.responses import ResponsesInput
+from tenantry_runtime.edge.dialects.responses_input import ITEMS
+from tenantry_runtime.edge.dialects.workers_ai import RunInput, WorkersAI
 from tenantry_runtime.errors import RequestError
 
 ANY_JSON = st.recursive(

@@ -20,7 +20,7 @@ from tenantry_runtime.core import (
     Tool,
     ToolChoice,
 )
-from tenantry_runtime.edge.workers_ai import RunInput
+from tenantry_runtime.edge.dialects.workers_ai import RunInput
 from tenantry_runtime.errors import InvalidInput
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}

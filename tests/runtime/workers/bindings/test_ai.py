@@ -22,7 +22,7 @@ from support.token_source import FakeTokenSource
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.edge.batch_worker import BatchWorker
 from tenantry_runtime.edge.config import Limits
-from tenantry_runtime.edge.workers_ai import WorkersAI
+from tenantry_runtime.edge.dialects.workers_ai import WorkersAI
 from tenantry_runtime.errors import CapacityExceeded, NodeUnavailable
 from tenantry_runtime.workers.interface import CallRefused, HttpResponse, StreamResult
 

@@ -1,0 +1,1 @@
+"""Ways to ask and to be answered: Workers AI's, and OpenAI's chat, completions and responses."""
