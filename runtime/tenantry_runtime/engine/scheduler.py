@@ -326,7 +326,7 @@ class Scheduler:
     def _decode_batch(self) -> list[Entry]:
         batch = [s for s in self._at_turn() if not s.num_missing_pages]
         # the last token that is known stands for one that is still on the device
-        return [Entry(s, s.tokens[-1:], s.num_tokens - 1, True) for s in batch]
+        return [Entry(s, s.tokens[-1:], len(s.tokens) + s.num_coming - 1, True) for s in batch]
 
     def _at_turn(self) -> list[Sequence]:
         """Return who is to decode: nobody in the background while others ask for a turn."""
@@ -334,7 +334,7 @@ class Scheduler:
         return [
             s
             for s in self._running.values()
-            if not (is_barred and s.is_background) and not s.is_complete
+            if not (is_barred and s.is_background) and not (s.num_coming and s.is_complete)
         ]
 
     def _meet_claims(self, now_s: float) -> None:

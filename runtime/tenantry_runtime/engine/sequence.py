@@ -247,17 +247,13 @@ class Sequence:
     def num_missing_pages(self) -> int:
         """Pages that its tokens need beyond those it holds."""
         num_pages = 0 if isinstance(self.state, Waiting) else len(self.held.lease)
-        return pages_for(self.num_tokens) - num_pages
-
-    @property
-    def num_tokens(self) -> int:
-        """Its tokens, with those that are still on a device."""
-        return len(self.tokens) + self.num_coming
+        return pages_for(len(self.tokens) + self.num_coming) - num_pages
 
     @property
     def is_complete(self) -> bool:
         """Whether what is coming makes its longest answer whole."""
-        return self.num_tokens - self.num_prompt >= self.submit.max_tokens
+        num_tokens = len(self.tokens) + self.num_coming
+        return num_tokens - self.num_prompt >= self.submit.max_tokens
 
     @property
     def num_growth_pages(self) -> int:

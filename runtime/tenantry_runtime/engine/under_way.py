@@ -41,7 +41,10 @@ class StepsUnderWay:
         self._plans[plan.step] = plan
         if phase == "decode":
             self.tally.planned(len(plan.entries))
-        _reckon(plan, 1)
+            for entry in plan.entries:
+                entry.sequence.num_coming += 1
+        else:
+            _reckon_chunk(plan, 1)
         return plan
 
     def end(self, plan: StepPlan) -> None:
@@ -49,11 +52,13 @@ class StepsUnderWay:
         del self._plans[plan.step]
         if plan.phase == "decode":
             self.tally.ended(len(plan.entries))
-        _reckon(plan, -1)
+            for entry in plan.entries:
+                entry.sequence.num_coming -= 1
+        else:
+            _reckon_chunk(plan, -1)
 
 
-def _reckon(plan: StepPlan, sign: int) -> None:
+def _reckon_chunk(plan: StepPlan, sign: int) -> None:
     for entry in plan.entries:
         entry.sequence.num_coming += sign * entry.wants_token
-        if plan.phase == "prefill":
-            entry.sequence.num_being_written += sign * len(entry.token_ids)
+        entry.sequence.num_being_written += sign * len(entry.token_ids)
