@@ -70,6 +70,9 @@ class RoomMachine(RuleBasedStateMachine):
         if not any(s.tenant == "promised" for s in self.desk.live.values()):
             self.send(num_prompt, max_tokens, "promised")
             self.desk.turn()
+            if self.desk.scheduler.must_settle:
+                # others give their room back where no step is under way, which the next turn sees to
+                self.desk.turn()
             [promised] = [s for s in self.desk.sequences.values() if s.tenant == "promised"][-1:]
             assert not isinstance(promised.state, Waiting), "it is there when the tenant asks"
 
