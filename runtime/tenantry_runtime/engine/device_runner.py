@@ -187,7 +187,7 @@ class DeviceRunner(Generic[CacheT]):
         """Start the step; on a GPU it still runs when this returns.
 
         The last token of a sequence that an earlier step samples for is taken from there, whatever the
-        entry says of it. `settle` is called once the forward pass is launched, if masks have to be found.
+        entry says of it. `settle` is called once the forward pass is launched, if a mask depends on one.
         """
         launched = [handle for handle in earlier if isinstance(handle, DeviceHandle)]
         pages = plan.pages()
@@ -213,7 +213,9 @@ class DeviceRunner(Generic[CacheT]):
         write_adjusted(fields, adjusted_R, self._num_tokens)
         tokens = [handle.tokens_R for handle in launched]
         num_rows = len(fields["wanted"])
-        find_masks = partial(self._find_masks, plan, num_rows, settle) if is_masked else None
+        # of a sequence that no earlier step samples for, all tokens are known
+        late = settle if _has_late_guide(plan, launched) else None
+        find_masks = partial(self._find_masks, plan, num_rows, late) if is_masked else None
         if bucket is not None:
             self._prepare(bucket)
             outcome = self._steps.run(bucket, staged(words), tokens, find_masks)
@@ -418,6 +420,12 @@ def _write_rows(
     # a padded step samples every row
     num_padding = len(fields["wanted"]) - len(wanted)
     fields["wanted"][len(wanted) :] = np.arange(num_rows, num_rows + num_padding)
+
+
+def _has_late_guide(plan: StepPlan, earlier: Sequence[DeviceHandle]) -> bool:
+    """Whether an earlier step samples for a sequence that has a grammar."""
+    guided = [entry for entry in plan.wanting if entry.sequence.guide is not None]
+    return any(handle.row_of(entry) is not None for handle in earlier for entry in guided)
 
 
 def adjusted_of(plan: StepPlan) -> list[AdjustedRow | None]:

@@ -236,6 +236,24 @@ def test_masks_wait_for_the_tokens_before_them_and_the_forward_pass_does_not(
     ]
 
 
+def test_the_mask_of_a_first_token_waits_for_nobody_elses_step(
+    log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note(monkeypatch, MaskFinder, "find", lambda: log.append("masks"))
+    loop = a_random_engine("kimi", runs_ahead=True)
+    loop.submit(a_submit("free", max_tokens=30, stop_token_ids=()))
+    for _ in range(4):
+        loop.turn()
+    loop.submit(a_constrained_submit("r", "kimi", GRAMMARS[0], max_tokens=300))
+    while "masks" not in log:
+        log.clear()
+        loop.turn()
+    # the stream's step of this turn, then the prompt's; the stream's last one is collected after both
+    stream, prompt, masks, collected = log
+    assert (stream.split()[0], prompt.split()[0], masks) == ("launch", "launch", "masks")
+    assert collected.split()[0] == "collect"
+
+
 def note(
     monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str, tell: Callable[[], None]
 ) -> None:
