@@ -32,10 +32,19 @@ def route_to_experts(
 
     The sum over a row's choices runs in the order of k, whatever other rows there are.
     """
+    if len(x_TH) == 1:
+        outputs_TKH = torch.cat([apply(expert, x_TH) for expert in expert_TK[0].tolist()])[None]
+    else:
+        outputs_TKH = _outputs(x_TH, expert_TK, num_experts, apply)
+    # one row passes the same product as many: another form of it would sum in another order
+    return torch.bmm(weight_TK.to(outputs_TKH.dtype)[:, None], outputs_TKH).squeeze(1)
+
+
+def _outputs(
+    x_TH: torch.Tensor, expert_TK: torch.Tensor, num_experts: int, apply: ExpertMlp
+) -> torch.Tensor:
+    """Return expert[t, k](x[t]) [T, K, H], each expert applied once."""
     num_rows, num_choices = expert_TK.shape
-    if num_rows == 1:
-        chosen = torch.cat([apply(expert, x_TH) for expert in expert_TK[0].tolist()])
-        return weight_TK.to(chosen.dtype) @ chosen
     flat_expert = expert_TK.flatten()
     order = flat_expert.argsort(stable=True)
     counts: Sequence[int] = torch.bincount(flat_expert, minlength=num_experts).tolist()
@@ -44,5 +53,4 @@ def route_to_experts(
         apply(expert, part) for expert, part in enumerate(rows.split(list(counts))) if part.shape[0]
     ]
     # back to the order of (row, choice), so that weighting and summing are dense
-    sorted_back = torch.cat(outputs)[order.argsort()].view(num_rows, num_choices, -1)
-    return torch.bmm(weight_TK.to(sorted_back.dtype)[:, None], sorted_back).squeeze(1)
+    return torch.cat(outputs)[order.argsort()].view(num_rows, num_choices, -1)
