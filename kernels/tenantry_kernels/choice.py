@@ -8,7 +8,7 @@ in float32 and with those of a model of hidden width 512 in BF16:
 | op | float32 | bfloat16 | why |
 |---|---|---|---|
 | norm, gate | any | any | one pass over memory instead of three |
-| attention | any | any | reads pages where they are, each sequence to its own length |
+| attention | any | any | reads pages where they are, each sequence to its own length, and of what an indexer chose nothing else |
 | step | 128 | 128 | a batch of single rows in one call over all layers, not ten a layer |
 | rows | any | any | FP8 rows written and read in one call, not ten |
 | router | 64 | 64 | saves ten calls of torch; of a longer chunk's time it would save less than a hundredth, and there torch's form stays in use, whose parts tests exchange |

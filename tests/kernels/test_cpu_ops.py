@@ -319,6 +319,36 @@ def test_a_chunks_rows_see_the_chosen_positions_only(dtype: torch.dtype) -> None
         torch.testing.assert_close(sums[t], expected, **tolerance(dtype))
 
 
+@pytest.mark.parametrize(("width", "value_dim"), [(96, 64), (32, 32), (12, 9)])
+@DTYPES
+def test_rows_that_see_little_take_that_alone(
+    dtype: torch.dtype, width: int, value_dim: int
+) -> None:
+    num_rows, num_tokens = 20, 70
+    q, kv = noise(num_rows, 5, width).to(dtype), noise(num_tokens, width, seed=1).to(dtype)
+    position = torch.full((num_rows, 9), -1)
+    chosen = [list(range(t % 8, num_tokens - num_rows + 1 + t, 10)) for t in range(num_rows)]
+    for t, mine in enumerate(chosen):
+        # nothing stands at the front, and what comes after the row's own token is nothing as well
+        position[t, 1 : 1 + len(mine)] = torch.tensor(mine)
+        if t < num_rows - 1:
+            position[t, 8] = num_tokens - num_rows + 1 + t
+    sums = ops.chosen_attention(q, kv, position, 0.3, value_dim)
+    for t, mine in enumerate(chosen):
+        expected = latent_sums(q[t], kv[mine], 0.3, value_dim).to(dtype)
+        torch.testing.assert_close(sums[t], expected, **tolerance(dtype))
+
+
+def test_what_is_not_to_be_seen_weighs_nothing_at_all() -> None:
+    # a weight that is no normal number makes products slow, and large values seen
+    q, kv = noise(40, 2, 64), noise(1, 40, 64, seed=1)
+    only_the_first = torch.full((40, 40), -torch.inf)
+    only_the_first[:, 0] = 0
+    value = torch.cat((kv[:, :1], kv[:, 1:].sign() * 1e37), 1)
+    sums = ops.chunk_attention(q, kv, value, only_the_first, 0.2, 64)
+    assert torch.equal(sums, kv[0, 0].expand(40, 2, -1))
+
+
 def test_a_chunks_poison_reaches_the_rows_that_see_it() -> None:
     q, kv = noise(40, 2, 64), noise(1, 40, 64, seed=1)
     clean = ops.chunk_attention(q, kv, kv, None, 0.2, 64)

@@ -154,8 +154,18 @@ def index_scores_without_relu(
     return torch.einsum("tjd,kd,tj->tk", q_TJD, key_KD, weight_TJ)
 
 
+def index_choice_without_relu(
+    q_TJD: torch.Tensor, weight_TJ: torch.Tensor, key_KD: torch.Tensor, num_choices: int
+) -> torch.Tensor:
+    score_TK = index_scores_without_relu(q_TJD, weight_TJ, key_KD)
+    num_rows, num_keys = score_TK.shape
+    unseen_TK = torch.ones_like(score_TK).triu(num_keys - num_rows + 1).bool()
+    best = score_TK.masked_fill(unseen_TK, -torch.inf).topk(num_choices)
+    return best.indices.masked_fill(best.values == -torch.inf, -1)
+
+
 def row_ops_without_relu(device: torch.device) -> RowOps:
-    return replace(row_ops(device), scores=index_scores_without_relu)
+    return replace(row_ops(device), compiled_index=index_choice_without_relu)
 
 
 def shared_layers_see_all(

@@ -2,7 +2,7 @@
 
 Sums may be reordered and fused (`compiler.FAST_MATH`), but NaN and infinity stay what they are, so that the
 sampler sees a sequence that went wrong. Every row's result is the same bits whatever other rows there
-are. Widths that are multiples of `STEP` are taken in blocks (`blocks`), others in plain loops.
+are. Widths of whole vectors are taken in blocks (`blocks`), others in plain loops.
 
 numba's cache notices a change of a kernel's own file only, so all kernels are in this one, and
 `BLOCKS` names the content of the others that they are made of: a test holds them together.
@@ -21,6 +21,12 @@ BLOCKS = "a48c694cab5f2ad57d65017a6aa5e7ed"
 ZERO, ONE = np.float32(0), np.float32(1)
 LOG2_E = np.float32(1.44269504)
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)  # Cody and Waite's split
+LEAST_LOG_WEIGHT = np.float32(-64)
+"""Of a softmax, beside its largest: what is less is 0, for it adds nothing to a float32 sum.
+
+What exp makes of a token that is not to be seen would be no normal number once it is divided by the
+sum, and a product with such a number takes some processors a hundred times as long.
+"""
 HEADS = 8
 """Heads that read a sequence's cached rows together."""
 ROWS, OUTPUTS = 4, 4
@@ -60,11 +66,18 @@ def exp(x):
 
 
 @compiled
+def takes_blocks(x, weight):
+    """Tell whether dot products of these are of whole vectors: of LANES values, or STEP where both are BF16."""
+    step = LANES if x.itemsize + weight.itemsize > 4 else STEP
+    return x.shape[1] % step == 0
+
+
+@compiled
 def product(x, weight, out):
     """out[t, o] = x[t] . weight[o]. x: floats or bits [T, I]; weight: bits [O, I]; out: [T, O]."""
     stay_whole()
     num_rows, num_out = x.shape[0], weight.shape[0]
-    if x.shape[1] % STEP or num_out < OUTPUTS:
+    if not takes_blocks(x, weight) or num_out < OUTPUTS:
         product_in_order(x, weight, out)
         return
     rows = ROWS if num_rows >= ROWS else 2 if num_rows > 1 else 1
@@ -290,7 +303,7 @@ def match_keys(query, first, pool, slot, n, score):
     """
     stay_whole()
     num_heads = score.shape[0]
-    is_blocked = query.shape[1] % STEP == 0
+    is_blocked = takes_blocks(query, pool)
     for k in range(0, n, OUTPUTS):
         if is_blocked:
             at = (slot[k], slot[k + 1], slot[k + 2], slot[k + 3])
@@ -307,7 +320,7 @@ def match_keys(query, first, pool, slot, n, score):
 
 @compiled
 def softmax(score, scale, n):
-    """Turn the first `n` scores into weights of sum 1."""
+    """Turn the first `n` scores into weights of sum 1; they are 0 or normal numbers, NaN stays."""
     stay_whole()
     highest = np.float32(-np.inf)
     for k in range(n):
@@ -315,7 +328,8 @@ def softmax(score, scale, n):
         highest = max(highest, score[k])
     total = ZERO
     for k in range(n):
-        score[k] = exp(score[k] - highest)
+        less = score[k] - highest
+        score[k] = ZERO if less < LEAST_LOG_WEIGHT else exp(less)
         total += score[k]
     for k in range(n):
         score[k] /= total
@@ -418,35 +432,3 @@ def chunk_attention(q, key, value, bias, scale, out):
             weigh_rows(score, value[source], order, seen, total[: last - first])
             for t in range(first, last):
                 copy_row(total[t - first], out[t, n])
-
-
-@compiled
-def index_scores(q, head_weight, pool, row, page_table, read_len, page_tokens, out):
-    """out[s, k] = sum over j of head_weight[t, j] * relu(q[t, j] . key k), -inf past the end.
-
-    q: [T, J, D]; head_weight: [T, J]; pool: bits [slots, D]; row, read_len: [S]; page_table: [S, P];
-    out: [S, K]. False if a sequence names a page that is not there.
-    """
-    stay_whole()
-    num_heads, width = q.shape[1], q.shape[2]
-    query = np.zeros((num_heads + HEADS - 1, width), q.dtype)
-    slot = np.empty(out.shape[1] + 3, np.int64)
-    match = np.empty((HEADS, out.shape[1] + 3), np.float32)
-    everything = np.empty(0, np.int64)
-    for s in range(row.shape[0]):
-        n = own_slots(page_table[s], read_len[s], everything, page_tokens, pool.shape[0], slot)
-        if n < 0:
-            return False
-        if n:
-            slot[n] = slot[n + 1] = slot[n + 2] = slot[n - 1]
-        for k in range(out.shape[1]):
-            out[s, k] = ZERO if k < n else np.float32(-np.inf)
-        copy_rows(q[row[s]], query)
-        for first in range(0, num_heads, HEADS):
-            match_keys(query, first, pool, slot, n, match)
-            for h in range(min(HEADS, num_heads - first)):
-                factor = head_weight[row[s], first + h]
-                for k in range(n):
-                    # of not-a-number the comparison is false, and it stays
-                    out[s, k] += factor * (ZERO if match[h, k] < ZERO else match[h, k])
-    return True

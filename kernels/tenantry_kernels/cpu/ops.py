@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tenantry_kernels.choice import HAS_COMPILER
 
 if HAS_COMPILER:
-    from . import kernels
+    from . import index_choice, kernels
 
 Floats: TypeAlias = NDArray[np.float32]
 Bits: TypeAlias = NDArray[np.float32] | NDArray[np.uint16]
@@ -168,6 +168,37 @@ def chunk_attention(
     return out
 
 
+def chosen_attention(
+    q_TNC: torch.Tensor,
+    kv_KC: torch.Tensor,
+    position_TK: torch.Tensor,
+    scale: float,
+    value_dim: int,
+) -> torch.Tensor:
+    """`chunk_attention` of heads that share keys and values, by rows that see little of them.
+
+    position_TK: what each row sees, int64 in any order. -1 is nothing; so is what comes after the
+    row's own token.
+    """
+    num_rows, num_tokens = len(q_TNC), len(kv_KC)
+    out = q_TNC.new_empty((*q_TNC.shape[:2], value_dim))
+    own = np.arange(num_rows)
+    is_done = kernels.decode_attention(
+        _bits(q_TNC),
+        _bits(kv_KC),
+        own,
+        # the tokens are one page, and every row's
+        np.zeros((num_rows, 1), np.int64),
+        own + (num_tokens - num_rows + 1),
+        position_TK.contiguous().numpy(),
+        num_tokens,
+        np.float32(scale),
+        _bits(out),
+    )
+    _require_pages(is_done)
+    return out
+
+
 def index_scores(
     q_TJD: torch.Tensor, weight_TJ: torch.Tensor, pool: torch.Tensor, rows: DecodeRows
 ) -> torch.Tensor:
@@ -176,7 +207,7 @@ def index_scores(
     -inf stands past a sequence's end.
     """
     out = np.empty((len(rows.row_S), rows.read_len_S.max()), np.float32)
-    is_done = kernels.index_scores(
+    is_done = index_choice.index_scores(
         _beside(q_TJD, pool),
         _floats(weight_TJ) * np.float32(q_TJD.shape[-1] ** -0.5),
         _slots(pool),
@@ -188,6 +219,23 @@ def index_scores(
     )
     _require_pages(is_done)
     return torch.from_numpy(out)
+
+
+def chunk_choices(
+    q_TJD: torch.Tensor, weight_TJ: torch.Tensor, key_KD: torch.Tensor, num_choices: int
+) -> torch.Tensor:
+    """Return where the best `sparse_index.index_scores` are: int64 [T, num_choices], -1 for none.
+
+    Of the last T of K tokens, each seeing all up to it. In any order; of equal scores the first.
+    """
+    chosen = np.empty((len(q_TJD), num_choices), np.int64)
+    index_choice.chunk_choices(
+        _beside(q_TJD, key_KD),
+        _floats(weight_TJ) * np.float32(q_TJD.shape[-1] ** -0.5),
+        _bits(key_KD),
+        chosen,
+    )
+    return torch.from_numpy(chosen)
 
 
 def _require_pages(is_done: bool) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from numba import types
 from numba.extending import overload
 
-from . import fp8_pages, kernels
+from . import fp8_pages, index_choice, kernels
 from .compiler import compiled
 from .kernels import copy_row
 from .shares import matrix_at
@@ -39,7 +39,7 @@ def attend_pages(
 def score_pages(
     address, num_slots, like, q, head_weight, row, page_table, read_len, page_tokens, out
 ):
-    """`kernels.index_scores`."""
+    """`index_choice.index_scores`."""
 
 
 @overload(write_pages)
@@ -90,7 +90,7 @@ def _score_pages(
         address, num_slots, like, q, head_weight, row, page_table, read_len, page_tokens, out
     ):
         pool = matrix_at(address, num_slots, q.shape[2], like)
-        return kernels.index_scores(
+        return index_choice.index_scores(
             q, head_weight, pool, row, page_table, read_len, page_tokens, out
         )
 

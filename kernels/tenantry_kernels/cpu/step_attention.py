@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from .blocks import narrow, stay_whole, widen
+from .index_choice import choose_best
 from .kernels import HEADS, ONE, ROWS, ZERO, copy_row, product, rms_norm, weigh_rows
 from .pages import attend_pages, score_pages, write_pages
 from .shares import (
@@ -32,7 +33,7 @@ from .step_parts import (
     values,
 )
 
-BASE = "0f2c16574062ac602eddb7812df77213"
+BASE = "afd7d4a02e9f3340b7a66256a770f0d9"
 """The first half of the SHA-256 of the files that this one is made of (`step`)."""
 
 
@@ -242,37 +243,6 @@ def select(model, layer, job, board, phase, like, pool_like, key_like):
         finish(board, phase)
         t = claim(board, phase)
     await_units(board, phase, num_rows)
-
-
-@phase_part
-def choose_best(score, n, chosen):
-    """Fill `chosen` with where the highest of the first `n` scores are; -1 where there are fewer."""
-    stay_whole()
-    num_chosen = len(chosen)
-    key = np.empty(n, np.int64)
-    bits = score.view(np.int32)
-    for k in range(n):
-        # of the same order as the numbers, and not negative
-        key[k] = np.int64(bits[k] ^ ((bits[k] >> 31) & np.int32(0x7FFFFFFF))) + 2**31
-    # bit by bit the highest number that so many reach
-    least = np.int64(0)
-    for bit in range(31, -1, -1):
-        higher, count = least | (np.int64(1) << bit), 0
-        for k in range(n):
-            count += key[k] >= higher
-        if count >= num_chosen:
-            least = higher
-    filled = 0
-    for k in range(n):
-        if key[k] > least and filled < num_chosen:
-            chosen[filled] = k
-            filled += 1
-    for k in range(n):
-        if key[k] == least and filled < num_chosen:
-            chosen[filled] = k
-            filled += 1
-    for k in range(filled, num_chosen):
-        chosen[k] = -1
 
 
 @phase_part

@@ -58,7 +58,9 @@ OpName: TypeAlias = Literal[
     "decode attention of rows",
     "chunk attention of rows",
     "compiled chunk attention of rows",
+    "compiled sparse chunk attention of rows",
     "index scores of rows",
+    "compiled index choice of rows",
     "batched index scores of rows",
 ]
 
@@ -248,6 +250,10 @@ class RowOps:
     """`paged_mla.prefill_attention`."""
     compiled_chunk: Callable[..., torch.Tensor] | None = None
     """`cpu.ops.chunk_attention`."""
+    compiled_choice: Callable[..., torch.Tensor] | None = None
+    """`cpu.ops.chosen_attention`."""
+    compiled_index: Callable[..., torch.Tensor] | None = None
+    """`cpu.ops.chunk_choices`."""
     scores: Callable[..., torch.Tensor]
     """`sparse_index.index_scores`."""
     scores_batch: Callable[..., torch.Tensor]
@@ -316,7 +322,12 @@ _TORCH_ROW_OPS = RowOps(
 )
 
 _ROW_OPS: Mapping[DeviceName, RowOps] = {
-    "cpu": replace(_TORCH_ROW_OPS, compiled_chunk=cpu.chunk_attention),
+    "cpu": replace(
+        _TORCH_ROW_OPS,
+        compiled_chunk=cpu.chunk_attention,
+        compiled_choice=cpu.chosen_attention,
+        compiled_index=cpu.chunk_choices,
+    ),
     "cuda": _TORCH_ROW_OPS,
 }
 
@@ -418,7 +429,9 @@ def _of_rows(device: DeviceName, ops: RowOps) -> Iterator[tuple[OpKey, Op]]:
         "decode attention of rows": ops.decode,
         "chunk attention of rows": ops.chunk,
         "compiled chunk attention of rows": ops.compiled_chunk,
+        "compiled sparse chunk attention of rows": ops.compiled_choice,
         "index scores of rows": ops.scores,
+        "compiled index choice of rows": ops.compiled_index,
         "batched index scores of rows": ops.scores_batch,
     }
     for name, function in named.items():

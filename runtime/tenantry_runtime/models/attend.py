@@ -142,8 +142,14 @@ class PagedAttend:
             chosen[at] = _top_positions(score + group.bias_SK, rows.top_k)
         for chunk in self._chunks:
             q_TJD, weight_TJ = rows.q_TJD[chunk.rows], rows.weight_TJ[chunk.rows]
-            score = self._rows.scores(q_TJD, weight_TJ, ops.read(keys, chunk.slot_K))
-            chosen[chunk.rows] = _top_positions(score + chunk.bias(None), rows.top_k)
+            key_KD = ops.read(keys, chunk.slot_K)
+            if chunk.is_compiled:
+                assert self._rows.compiled_index is not None
+                best = self._rows.compiled_index(q_TJD, weight_TJ, key_KD, rows.top_k)
+            else:
+                score = self._rows.scores(q_TJD, weight_TJ, key_KD)
+                best = _top_positions(score + chunk.bias(None), rows.top_k)
+            chosen[chunk.rows] = best
         return ChosenPositions(chosen)
 
     def attend(self, layer: int, rows: AttentionRows, selection: Selection | None) -> torch.Tensor:
@@ -155,7 +161,7 @@ class PagedAttend:
         expanded: list[Chunk] = []
         absorbed: list[Chunk] = []
         for chunk in self._chunks:
-            is_expanded = chunk.is_compiled and chunk.expands(rows)
+            is_expanded = chunk.is_compiled and chunk.expands(rows, chosen)
             (expanded if is_expanded else absorbed).append(chunk)
         if expanded and len(expanded) == self._num_parts:
             value_TNV = rows.q_nope_TNd.new_zeros(
@@ -193,17 +199,31 @@ class PagedAttend:
         for chunk in chunks:
             q, kv = q_TNC[chunk.rows], ops.read(pool, chunk.slot_K)
             if chunk.is_compiled:
-                assert self._rows.compiled_chunk is not None
-                bias_TK = chunk.chosen_bias(chosen)
-                kv_1KC = kv.to(q.dtype)[None]
-                out_TNL[chunk.rows] = self._rows.compiled_chunk(
-                    q, kv_1KC, kv_1KC, bias_TK, rows.scale, latent_dim
+                out_TNL[chunk.rows] = self._attend_compiled(
+                    q, kv.to(q.dtype), chunk, chosen, rows.scale, latent_dim
                 )
             else:
                 bias_TK = chunk.bias(chosen)
                 sums = self._rows.chunk(q, kv, bias_TK, rows.scale, latent_dim)
                 out_TNL[chunk.rows] = sums.to(out_TNL.dtype)
         return maps.expand(out_TNL)
+
+    def _attend_compiled(
+        self,
+        q_TNC: torch.Tensor,
+        kv_KC: torch.Tensor,
+        chunk: Chunk,
+        chosen: torch.Tensor | None,
+        scale: float,
+        latent_dim: int,
+    ) -> torch.Tensor:
+        """Return a chunk's sums in the latent space, of the chosen tokens alone where there are."""
+        if chosen is None:
+            assert self._rows.compiled_chunk is not None
+            kv_1KC = kv_KC[None]
+            return self._rows.compiled_chunk(q_TNC, kv_1KC, kv_1KC, None, scale, latent_dim)
+        assert self._rows.compiled_choice is not None
+        return self._rows.compiled_choice(q_TNC, kv_KC, chosen[chunk.rows], scale, latent_dim)
 
     def _expand_and_attend(
         self,
@@ -288,18 +308,23 @@ class Chunk:
         first = num_keys - (self.rows.stop - self.rows.start)
         return _bias(position_K <= position_K[first:, None])
 
-    def expands(self, rows: AttentionRows) -> bool:
+    def expands(self, rows: AttentionRows, chosen_TK: torch.Tensor | None) -> bool:
         """Return whether keys and values of each head take fewer products than absorbed queries.
 
         For every pair of row and token those are narrower; but they are made for every token, where
-        absorbing is for every row.
+        absorbing is for every row, and they are multiplied with all that a row could see, where
+        absorbed queries are with what was chosen.
         """
         num_rows: int = self.rows.stop - self.rows.start
         num_keys = len(self.slot_K)
         _, width, latent_dim = rows.head_maps.dims
         rope_dim = rows.k_rope_Tr.shape[-1]
-        expanding = num_keys * width * (latent_dim + num_rows) + num_rows * num_keys * rope_dim
-        absorbing = num_rows * (width * latent_dim + num_keys * (2 * latent_dim + rope_dim))
+        num_pairs = num_rows * num_keys - num_rows * (num_rows - 1) // 2
+        num_chosen = num_pairs
+        if chosen_TK is not None:
+            num_chosen = min(num_pairs, num_rows * chosen_TK.shape[1])
+        expanding = num_keys * width * latent_dim + num_pairs * (width + rope_dim)
+        absorbing = num_rows * width * latent_dim + num_chosen * (2 * latent_dim + rope_dim)
         return expanding < absorbing
 
 

@@ -60,6 +60,8 @@ def test_what_works_on_rows_that_were_read_touches_no_page() -> None:
         row_ops(torch.device("cpu")).decode,
         row_ops(torch.device("cpu")).chunk,
         row_ops(torch.device("cpu")).compiled_chunk,
+        row_ops(torch.device("cpu")).compiled_choice,
+        row_ops(torch.device("cpu")).compiled_index,
         row_ops(torch.device("cpu")).scores,
         row_ops(torch.device("cpu")).scores_batch,
     }
