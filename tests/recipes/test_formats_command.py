@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tenantry_recipes.formats.__main__ import main
+from tenantry_recipes.formats.results import Results
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,21 @@ def test_results_that_are_none_are_refused_in_one_line(
     told = capsys.readouterr().err
     assert told.startswith(f"Error: {path} has a line 1 that is no result")
     assert told.count("\n") == 1
+
+
+def test_a_file_that_another_run_adds_to_is_left_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    with Results(path).held():
+        assert main(["--items", "1", "--results", str(path)]) == 1
+    assert capsys.readouterr().err == (
+        f"Error: another run adds to {path}; wait for its end, or name another file with --results\n"
+    )
+    assert path.read_bytes() == b""
+    # whoever had it is gone
+    with Results(path).held():
+        pass
 
 
 def test_a_folder_that_is_not_there_is_told(

@@ -256,6 +256,27 @@ def test_all_comparisons_are_corrected_together(tmp_path: Path) -> None:
     assert not any(judgment.is_shown for judgment in report.judgments)
 
 
+def test_all_tasks_and_lengths_together_bound_a_loss_more_narrowly(tmp_path: Path) -> None:
+    plan = a_plan(lengths=(512, 1024), num_items=600, has_controls=False)
+    results = Results(tmp_path / "results.jsonl")
+    for cell in plan.cells(KIMI, 32):
+        for variant in plan.variants(KIMI):
+            results.add(
+                Verdict(cell=cell, variant=variant.name, number=n, is_right=n > 0)
+                for n in range(600)
+            )
+
+    report = report_of(plan, results)
+    (overall,) = report.overall
+    assert (overall.streams, overall.pairs.num_items, overall.pairs.num_right) == (32, 1200, 1198)
+    # Tango's bound of items that never differ is -z^2 / (n + z^2); of alike ones, two count as one
+    assert overall.lower == pytest.approx(-(1.6449**2) / (1200 / 2 + 1.6449**2), rel=1e-3)
+    assert overall.lower > max(judgment.finding.lower for judgment in report.judgments)
+    (told,) = json.loads(report.json())["overall"]
+    assert told["lower_bound"] == overall.lower
+    assert "1200 | 99.8% | 99.8% | 0 | 0 | +0.00 | -0.45 |" in " ".join(report.markdown().split())
+
+
 def test_divergence_is_the_mean_over_all_tokens(tmp_path: Path) -> None:
     plan = a_plan(num_items=2, num_divergences=2, has_controls=False)
     results = Results(tmp_path / "results.jsonl")

@@ -42,7 +42,7 @@ from .errors import BenchmarkError
 from .export import export_checkpoint
 from .machine import describe_machine, read_bandwidth
 from .options import concurrencies
-from .prompts import distinct_prompts, take
+from .prompts import distinct_prompts, long_prompts, take
 from .spread import Spread, ratios
 from .table import megabytes, number, spread, table
 from .weights import WeightCounts
@@ -69,6 +69,8 @@ class Options:
     attention: str | None
     experts: str | None
     has_http: bool
+    prompt_tokens: int | None = None
+    """Of each prompt, at least; None for `LEAST_TOKENS` to `MOST_TOKENS` of `prompts`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +116,13 @@ class Report:
 def measure(name: str, directory: Path, options: Options) -> Report:
     """Measure one model; raise `BenchmarkError` where the contenders do not compute the same."""
     text = load_text(directory)
-    num_prompts = sum(options.concurrency) * (1 + options.rounds)
-    prompts = iter(distinct_prompts(text, num_prompts + NUM_CHECKED_PROMPTS))
+    checked = distinct_prompts(text, NUM_CHECKED_PROMPTS)
+    prompts = iter(_prompts(text, options))
     with tempfile.TemporaryDirectory(prefix="tenantry-bench-") as folder:
         export = Path(folder) / "export"
         export_checkpoint(directory, export)
         counts = WeightCounts.of(export, load_config(directory).moe)
-        check_export(directory, export, take(prompts, NUM_CHECKED_PROMPTS), options.threads)
+        check_export(directory, export, checked, options.threads)
         settings = _settings(directory, export, text, options)
         with ExitStack() as stack:
             contenders = {
@@ -228,6 +230,14 @@ def layout(report: Report) -> str:
     return "\n".join([*lines, f"Peak memory: {peaks}."])
 
 
+def _prompts(text: TextModel, options: Options) -> list[BenchPrompt]:
+    """Make a prompt for each request: those of the warm-up and of all rounds differ."""
+    num_prompts = sum(options.concurrency) * (1 + options.rounds)
+    if options.prompt_tokens is None:
+        return distinct_prompts(text, num_prompts)
+    return long_prompts(text, num_prompts, num_tokens=options.prompt_tokens)
+
+
 def _settings(
     directory: Path, export: Path, text: TextModel, options: Options
 ) -> dict[str, Settings]:
@@ -268,6 +278,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     options = Options(
         concurrency=arguments.concurrency,
+        prompt_tokens=arguments.prompt_tokens,
         num_tokens=arguments.new_tokens,
         rounds=arguments.rounds,
         threads=arguments.threads,
@@ -301,6 +312,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--concurrency", type=concurrencies, default=(1, 8, 32), help="such as 1,8,32"
     )
+    parser.add_argument("--prompt-tokens", type=int, help="at least, such as 1500; some 125 else")
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)

@@ -54,7 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--tasks {' '.join(plan.tasks)} are judged at --lengths 512 and 1024 only")
     try:
         results = Results(options.results)
-        with tempfile.TemporaryDirectory() as work, EvaluationProgress() as progress:
+        with (
+            results.held(),
+            tempfile.TemporaryDirectory() as work,
+            EvaluationProgress() as progress,
+        ):
             Evaluation(plan=plan, results=results, heard=progress, work=Path(work)).run()
     except KeyboardInterrupt:
         print(

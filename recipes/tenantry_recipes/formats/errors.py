@@ -21,3 +21,14 @@ class ResultsMismatch(FormatEvaluationError):
 
     def __str__(self) -> str:
         return f"{self.path} {self.problem}; name another file with --results, or remove it"
+
+
+class ResultsInUse(FormatEvaluationError):
+    """Another run adds to the same file: both would judge the same items."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(path)
+
+    def __str__(self) -> str:
+        return f"another run adds to {self.path}; wait for its end, or name another file with --results"

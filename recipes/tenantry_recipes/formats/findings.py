@@ -75,6 +75,31 @@ class Judgment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Overall:
+    """One comparison over all tasks and lengths: a smaller loss shows there than in any cell."""
+
+    comparison: Comparison
+    streams: int
+    pairs: Pairs
+    lower: float
+    distance: Distance | None
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding]) -> Overall:
+        """Add up findings of one comparison at one number of streams."""
+        contexts = [context for each in findings for context in each.contexts]
+        together = Variances.total(Variances.of(each.contexts) for each in findings)
+        pairs = Pairs.total(contexts)
+        return cls(
+            comparison=findings[0].comparison,
+            streams=findings[0].cell.streams,
+            pairs=pairs,
+            lower=lower_bound(pairs, max(1.0, together.ratio)),
+            distance=_together([each.distance for each in findings]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Noticed:
     """Whether a damaged format came out worse, over all tasks and lengths."""
 
@@ -135,6 +160,14 @@ def findings_of(
             controls, totals, noticed, further, strict=True
         )
     )
+
+
+def overall_of(judgments: Sequence[Judgment]) -> tuple[Overall, ...]:
+    """Add up judgments of each comparison and number of streams."""
+    grouped: dict[tuple[Comparison, int], list[Finding]] = {}
+    for finding in (judgment.finding for judgment in judgments):
+        grouped.setdefault((finding.comparison, finding.cell.streams), []).append(finding)
+    return tuple(Overall.of(findings) for findings in grouped.values())
 
 
 def _findings(

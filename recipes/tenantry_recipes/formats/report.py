@@ -8,7 +8,17 @@ from typing import Any
 
 from tenantry_recipes.bench.table import table
 
-from .findings import LEVEL, MARGIN, Distance, Finding, Judgment, Noticed, findings_of
+from .findings import (
+    LEVEL,
+    MARGIN,
+    Distance,
+    Finding,
+    Judgment,
+    Noticed,
+    Overall,
+    findings_of,
+    overall_of,
+)
 from .judging import EvaluationPlan
 from .paired import CONFIDENCE, Pairs
 from .results import Results
@@ -23,13 +33,17 @@ class Report:
     controls: tuple[Noticed, ...]
 
     @property
+    def overall(self) -> tuple[Overall, ...]:
+        return overall_of(self.judgments)
+
+    @property
     def is_passed(self) -> bool:
         """Every format is shown to lose less than the margin, by items that notice damage."""
         shown = all(judgment.is_shown for judgment in self.judgments)
         return shown and bool(self.controls) and all(each.is_noticed for each in self.controls)
 
     def markdown(self) -> str:
-        parts = [self._judgment_table()]
+        parts = [self._judgment_table(), self._overall_table()]
         if self.controls:
             parts.append(self._control_table())
         return "\n\n".join([*parts, "\n".join(self.summary())])
@@ -87,6 +101,24 @@ class Report:
             "shown" if judgment.is_shown else "not shown",
         )
 
+    def _overall_table(self) -> str:
+        header = (
+            *("all tasks and lengths", "streams", "items"),
+            *("reference", "candidate", "lost", "gained", "difference"),
+            *("lower 95%", "KL per token", "same token"),
+        )
+        rows = [
+            (
+                f"{each.comparison.model}: {each.comparison.title}",
+                str(each.streams),
+                *_pair_cells(each.pairs),
+                _points(each.lower),
+                *_distance_cells(each.distance),
+            )
+            for each in self.overall
+        ]
+        return table(header, rows)
+
     def _control_table(self) -> str:
         header = (
             *("damaged formats", "streams", "items"),
@@ -121,6 +153,17 @@ class Report:
                     "shown": each.is_shown,
                 }
                 for each in self.judgments
+            ],
+            "overall": [
+                {
+                    "model": each.comparison.model,
+                    "formats": each.comparison.title,
+                    "streams": each.streams,
+                    **_pair_fields(each.pairs),
+                    "lower_bound": each.lower,
+                    **_distance_fields(each.distance),
+                }
+                for each in self.overall
             ],
             "controls": [
                 {

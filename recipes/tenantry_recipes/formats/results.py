@@ -5,17 +5,22 @@
 | subject | which seed and weights all others of this model are of |
 | verdict | whether one variant was right on one item |
 | divergence | how far two variants were apart on one item's answer |
+
+One run adds to a file at a time. The files of runs that had different models, tasks or streams, one
+after the other, are the file of one run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import fcntl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from .errors import FormatEvaluationError, ResultsMismatch
+from .errors import FormatEvaluationError, ResultsInUse, ResultsMismatch
 
 
 class Cell(NamedTuple):
@@ -75,6 +80,20 @@ class Results:
         self._apart: dict[tuple[Cell, str], dict[int, Apart]] = {}
         if path.exists():
             self._take(self._read())
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the file for this run alone; raise ResultsInUse if another has it."""
+        try:
+            file = self.path.open("ab")
+        except OSError as error:
+            raise FormatEvaluationError(f"{self.path}: {error.strerror}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ResultsInUse(self.path) from None
+            yield
 
     def require_subject(self, subject: Subject) -> None:
         """Begin a model's results, or raise ResultsMismatch if those that are there are of another."""
