@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tenantry_kernels import fp8_rows, paged_mla
-from tenantry_kernels.cpu import blocks, fp8_ops, fp8_pages, kernels
+from tenantry_kernels.cpu import blocks, fp8_ops, fp8_pages, index_choice, kernels
 from tenantry_kernels.cpu.ops import DecodeRows
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
@@ -204,6 +204,6 @@ def test_pages_outside_the_pool_are_refused() -> None:
 
 def test_compiled_code_is_of_the_files_it_is_made_of() -> None:
     # numba's cache looks at this module's own file: change the name with the others
-    sources = (Path(str(module.__file__)) for module in (blocks, kernels))
+    sources = (Path(str(module.__file__)) for module in (blocks, kernels, index_choice))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     assert fp8_pages.KERNELS == digest[: len(digest) // 2]

@@ -23,10 +23,11 @@ from tenantry_kernels.fp8_rows import PAGE_TOKENS, SCALE_BYTES
 
 from .blocks import STEP, float_of, widen
 from .compiler import compiled, in_order
+from .index_choice import add_scores
 from .kernels import HEADS, KEYS, ROWS, ZERO, copy_rows, match_keys, own_slots, softmax, weigh_rows
 
-KERNELS = "99dcfe56a92c0ad4d166a344759e809c"
-"""The first half of the SHA-256 of `blocks.py` and `kernels.py`, one after the other."""
+KERNELS = "358f11a14af612d2e64f31ddd1893fae"
+"""The first half of the SHA-256 of `blocks.py`, `kernels.py` and `index_choice.py`, one after the other."""
 
 FLOATS_PER_VALUE = PAGE_TOKENS // SCALE_BYTES
 """Float32 words that a page's rows take for each of a row's values: its scales come after them."""
@@ -229,7 +230,7 @@ def decode_attention(q, pool, row, page_table, read_len, chosen, scale, out):
 
 @compiled
 def index_scores(q, head_weight, pool, row, page_table, read_len, out):
-    """`kernels.index_scores` over FP8 pages. pool: bytes [pages + 1, B]."""
+    """`index_choice.index_scores` over FP8 pages. pool: bytes [pages + 1, B]."""
     num_heads, width = q.shape[1], q.shape[2]
     padded = -(-width // STEP) * STEP
     query = np.zeros((num_heads + HEADS - 1, padded), q.dtype)
@@ -253,10 +254,7 @@ def index_scores(q, head_weight, pool, row, page_table, read_len, out):
         for first in range(0, num_heads, HEADS):
             match_keys(query, first, key, order, n, match)
             for h in range(min(HEADS, num_heads - first)):
-                share = head_weight[row[s], first + h]
-                for k in range(n):
-                    # of not-a-number the comparison is false, and it stays
-                    out[s, k] += share * (ZERO if match[h, k] < ZERO else match[h, k])
+                add_scores(match[h], n, head_weight[row[s], first + h], out[s])
         for k in range(n):
             out[s, k] *= factor[k]
     return True

@@ -15,7 +15,7 @@ from .blocks import stay_whole
 from .compiler import compiled
 from .kernels import HEADS, TILE, ZERO, copy_row, copy_rows, match_keys, own_slots, product
 
-KERNELS = "17ec7017b6fea8bff015a3259cdde070"
+KERNELS = "0855bb549473a69db0198e0896ff4f1b"
 """The first half of the SHA-256 of `blocks.py`, `compiler.py` and `kernels.py`, one after the other."""
 
 
@@ -44,10 +44,7 @@ def index_scores(q, head_weight, pool, row, page_table, read_len, page_tokens, o
         for first in range(0, num_heads, HEADS):
             match_keys(query, first, pool, slot, n, match)
             for h in range(min(HEADS, num_heads - first)):
-                factor = head_weight[row[s], first + h]
-                for k in range(n):
-                    # of not-a-number the comparison is false, and it stays
-                    out[s, k] += factor * (ZERO if match[h, k] < ZERO else match[h, k])
+                add_scores(match[h], n, head_weight[row[s], first + h], out[s])
     return True
 
 
@@ -65,23 +62,25 @@ def chunk_choices(q, head_weight, key, chosen):
     for first in range(0, num_rows, TILE):
         last = min(first + TILE, num_rows)
         seen = num_keys - num_rows + last
+        for t in range(first, last):
+            for k in range(seen):
+                total[t - first, k] = ZERO
         for j in range(num_heads):
             for t in range(first, last):
                 copy_row(q[t, j], query[t - first])
             product(query[: last - first], key[:seen], match)
             for t in range(first, last):
-                add_scores(match[t - first], seen, head_weight[t, j], j == 0, total[t - first])
+                add_scores(match[t - first], seen, head_weight[t, j], total[t - first])
         for t in range(first, last):
             choose_best(total[t - first], num_keys - num_rows + t + 1, chosen[t])
 
 
 @compiled
-def add_scores(match, n, factor, is_first, total):
-    """total[k] += factor * relu(match[k]) for the first `n`, from 0 on if it is the first."""
+def add_scores(match, n, factor, total):
+    """total[k] += factor * relu(match[k]) for the first `n`: what one head says of the keys."""
     for k in range(n):
         # of not-a-number the comparison is false, and it stays
-        score = factor * (ZERO if match[k] < ZERO else match[k])
-        total[k] = score if is_first else total[k] + score
+        total[k] += factor * (ZERO if match[k] < ZERO else match[k])
 
 
 @compiled

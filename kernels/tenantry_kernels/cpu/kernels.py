@@ -4,8 +4,9 @@ Sums may be reordered and fused (`compiler.FAST_MATH`), but NaN and infinity sta
 sampler sees a sequence that went wrong. Every row's result is the same bits whatever other rows there
 are. Widths of whole vectors are taken in blocks (`blocks`), others in plain loops.
 
-numba's cache notices a change of a kernel's own file only, so all kernels are in this one, and
-`BLOCKS` names the content of the others that they are made of: a test holds them together.
+numba's cache notices a change of a kernel's own file only: `BLOCKS` names the content of the others
+that these are made of, and a test holds them together. `index_choice`, `fp8_pages` and `step` are made
+of these in turn.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from .step_parts import (
     values,
 )
 
-BASE = "afd7d4a02e9f3340b7a66256a770f0d9"
+BASE = "c059d8ac452ecbf7be192734dc766d72"
 """The first half of the SHA-256 of the files that this one is made of (`step`)."""
 
 
