@@ -5,6 +5,8 @@ PIP_INSTALL = pip install --quiet --disable-pip-version-check --constraint const
 # where other servers are built for bench-peers: some GB
 PEERS ?= $(HOME)/.cache/tenantry-peers
 export PATH := $(abspath $(VENV))/bin:$(PATH)
+# a process per core, of which each computes with one thread; fixtures of a file are made once
+TESTS_ON_ALL_CORES = OMP_NUM_THREADS=1 python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 
 .PHONY: help run test test-kernels test-pools test-workers test-recipes test-browser test-ledger test-timing test-conformance record-clients check lint typecheck format cov accuracy bench bench-peers bench-pools \
 	bench-fairness bench-text bench-weights bench-gpu bench-workers build clean
@@ -16,19 +18,19 @@ run: $(VENV)/.runtime ## Set up what is missing, then serve both models on this 
 	workerctl dev --demo
 
 test: $(VENV)/.development ## Set up what is missing, then run the tests that this machine can run
-	python -m pytest
+	$(TESTS_ON_ALL_CORES)
 
 test-kernels: $(VENV)/.development ## Run the kernels for GPUs in Triton's interpreter, and compile them
-	python -m pytest -m triton
+	$(TESTS_ON_ALL_CORES) -m triton
 
 test-pools: $(VENV)/.development ## Run prefill and decode nodes as processes, kill some, and compare every answer
-	python -m pytest -m cluster
+	$(TESTS_ON_ALL_CORES) -m cluster
 
 test-workers: $(VENV)/.development ## Run workers in isolates, and try to get out of them
-	python -m pytest -m "workers or isolates"
+	$(TESTS_ON_ALL_CORES) -m "workers or isolates"
 
 test-recipes: $(VENV)/.development ## Train a little, judge it, and run each benchmark small
-	python -m pytest -m "recipes and not cluster"
+	$(TESTS_ON_ALL_CORES) -m "recipes and not cluster"
 
 test-browser: $(VENV)/.development .venv-phoenix/.installed ## Look at the console in a real browser, and at traces in a real backend
 	TENANTRY_PHOENIX=$(abspath .venv-phoenix) python -m pytest -m browser

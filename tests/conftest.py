@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -66,6 +67,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("recipes")
         if KERNEL_TESTS in item.path.parents or item.path.name in GPU_PATH_TESTS:
             item.add_marker("triton")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape what a test printed that UTF-8 has no bytes for: reports go from process to process."""
+    report = yield
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report
 
 
 def pytest_report_header() -> str:

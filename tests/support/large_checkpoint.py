@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from .released_layouts import write_config, write_index
 
-_HIDDEN, _EXPERTS, _EXPERT, _VOCAB, _LAYERS = 768, 24, 256, 8000, 7
+_HIDDEN, _EXPERTS, _EXPERT, _VOCAB, _LAYERS = 768, 32, 256, 2000, 6
 KV_B_VALUES = 8 * 128 * 128
 """Of each layer's kv_b_proj."""
 _QUANTIZED = re.compile(r".*(experts|self_attn)\..*_proj(_with_mqa)?\.weight")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import anyio
@@ -35,12 +36,14 @@ class Stream:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Load:
-    """Streams that begin all at once, through one client for each tenant."""
+    """Streams that begin as soon as they may, through one client for each tenant."""
 
     edge: EdgeProcess
     model: str
     max_tokens: int
     streams: Sequence[Stream]
+    at_once: float = inf
+    """Streams that are under way at any time, at most."""
     num_refusals: int = 0
     _begun_s: float = 0.0
 
@@ -50,11 +53,14 @@ class Load:
         for stream in self.streams:
             by_tenant.setdefault(stream.tenant, []).append(stream)
         self._begun_s = time.monotonic()
+        limiter = anyio.CapacityLimiter(self.at_once)
         async with anyio.create_task_group() as tasks:
             for tenant, streams in by_tenant.items():
-                tasks.start_soon(self._run_tenant, tenant, streams)
+                tasks.start_soon(self._run_tenant, tenant, streams, limiter)
 
-    async def _run_tenant(self, tenant: Tenant, streams: Sequence[Stream]) -> None:
+    async def _run_tenant(
+        self, tenant: Tenant, streams: Sequence[Stream], limiter: anyio.CapacityLimiter
+    ) -> None:
         async with (
             AsyncAI(
                 base_url=f"{self.edge.url}/client/v4",
@@ -67,13 +73,17 @@ class Load:
             anyio.create_task_group() as tasks,
         ):
             for stream in streams:
-                tasks.start_soon(self._run, ai, stream)
+                tasks.start_soon(self._run, ai, stream, limiter)
 
     async def _wait(self, seconds: float) -> None:
         self.num_refusals += 1
         await anyio.sleep(seconds)
 
-    async def _run(self, ai: AsyncAI, stream: Stream) -> None:
+    async def _run(self, ai: AsyncAI, stream: Stream, limiter: anyio.CapacityLimiter) -> None:
+        async with limiter:
+            await self._answer(ai, stream)
+
+    async def _answer(self, ai: AsyncAI, stream: Stream) -> None:
         inputs = {"prompt": stream.prompt, "max_tokens": self.max_tokens, "temperature": 0.0}
         async with await ai.run(self.model, inputs, stream=True) as chunks:
             async for chunk in chunks:

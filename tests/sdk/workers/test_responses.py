@@ -26,7 +26,9 @@ def test_a_content_type_of_ones_own_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "name"), [({"a": 1}, "dict"), ([1], "list"), (7, "int"), (object(), "object")], ids=str
+    ("body", "name"),
+    [({"a": 1}, "dict"), ([1], "list"), (7, "int"), (object(), "object")],
+    ids=["a dict", "a list", "a number", "an object"],
 )
 def test_what_is_no_body_is_named(body: Any, name: str) -> None:
     with pytest.raises(TypeError, match=f"^Unsupported type in Response: {name}$"):
