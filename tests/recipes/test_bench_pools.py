@@ -174,7 +174,8 @@ def test_only_steps_of_the_whole_batch_are_timed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["kimi-k2.6-nano", "glm-5.2-nano"])
 def test_long_prompts_have_the_promised_length_and_share_no_page(name: str) -> None:
-    text = Subject.load(name, threads=1, max_batch=1).text
+    with Subject.load(name, threads=1, max_batch=1) as subject:
+        text = subject.text
     prompts = long_prompts(text, 3, num_tokens=700)
 
     assert all(700 <= len(prompt.token_ids) <= 700 + 2 * MOST_TOKENS for prompt in prompts)
@@ -191,12 +192,19 @@ def test_a_page_of_zeros_is_as_large_as_the_models_rows_are() -> None:
     assert zero_page(KIMI_NANO, "bf16").num_bytes == 2 * 64 * row * config["num_hidden_layers"]
 
 
+def test_a_page_of_the_real_models_size_is_as_large_as_its_rows_are() -> None:
+    # Kimi K2.6 has 61 layers with a latent of 512 and 64 rotary values
+    with Subject.load("kimi-k2.6-pages", threads=1, max_batch=1) as subject:
+        assert zero_page(subject.directory, "bf16").num_bytes == 2 * 64 * 576 * 61
+
+
 @pytest.mark.cluster
-def test_a_decode_node_takes_pages_while_it_steps() -> None:
-    subject = Subject.load("kimi-k2.6-nano", threads=1, max_batch=8)
+@pytest.mark.parametrize("lends", [True, False])
+def test_a_decode_node_takes_pages_while_it_steps(lends: bool) -> None:
     batch = Batch(num_sequences=2, num_tokens=240)
 
-    without, with_pushes = measure(subject, batch, megabytes_per_s=[50], rounds=1)
+    with Subject.load("kimi-k2.6-nano", threads=1, max_batch=8) as subject:
+        without, with_pushes = measure(subject, batch, megabytes_per_s=[50], rounds=1, lends=lends)
 
     assert (without.asked_per_s, without.reached_per_s.median) == (0.0, 0.0)
     # 50 MB/s are little, but a busy machine may be late

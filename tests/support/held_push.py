@@ -7,16 +7,26 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
 import anyio
+from msgspec.structs import replace
 
-from tenantry_runtime.pool.messages import SERVICE
-from tenantry_runtime.pool.push_frames import Kind, PagesBegin, page_frames, read_pusher_frame
+from tenantry_runtime.pool.messages import SERVICE, PushOpen
+from tenantry_runtime.pool.push_frames import (
+    Kind,
+    PagesBegin,
+    open_frame,
+    page_frames,
+    read_pusher_frame,
+)
 
 PUSH = f"/{SERVICE}/Push"
 
 
 def one_by_one(frame: bytes) -> Iterator[bytes]:
-    """Yield a frame for each of a frame's pages; another frame as it is."""
+    """Yield a frame for each of a frame's pages; no memory is lent, lest they pass by; others as they are."""
     read = read_pusher_frame(frame)
+    if isinstance(read, PushOpen):
+        yield open_frame(replace(read, memory=None))
+        return
     if not isinstance(read, PagesBegin) or sum(h.num_bytes for h in read.headers) > len(read.part):
         yield frame
         return

@@ -155,37 +155,39 @@ def mapped_pages() -> SharedPages:
 
 
 # grpc has no types
-def a_push_server(address: str, push: Callable[[object, Any], Awaitable[None]]) -> Any:
-    """Make a server of that one call; the caller starts and stops it."""
+def a_push_server(address: str, push: Callable[[object, Any], Awaitable[None]]) -> tuple[Any, int]:
+    """Make a server of that one call, and tell its port; the caller starts and stops it."""
     server: Any = grpc.aio.server(options=server_options())
     methods = {"Push": grpc.stream_stream_rpc_method_handler(push)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
-    server.add_insecure_port(address)
-    return server
+    port: int = server.add_insecure_port(address)
+    return server, port
 
 
 @asynccontextmanager
 async def pushes_served(
     address: str, push: Callable[[object, Any], Awaitable[None]]
-) -> AsyncIterator[None]:
-    server = a_push_server(address, push)
+) -> AsyncIterator[int]:
+    server, port = a_push_server(address, push)
     await server.start()
     try:
-        yield
+        yield port
     finally:
         with anyio.CancelScope(shield=True):
             await server.stop(0)
 
 
 @asynccontextmanager
-async def a_receiver(folder: Path, *, has_pages: bool = True) -> AsyncIterator[Receiving]:
-    address = f"unix:{folder / 'push.sock'}"
+async def a_receiver(
+    folder: Path, *, has_pages: bool = True, is_local: bool = True
+) -> AsyncIterator[Receiving]:
+    """Serve Push calls on a socket of the folder, or on a port of the loopback interface."""
+    address = f"unix:{folder / 'push.sock'}" if is_local else "127.0.0.1:0"
     heard = Heard()
     pages = mapped_pages()
     receiver = PushReceiver(incarnation=INCARNATION, post=heard.add)
     receiver.open((DECODE,), pages if has_pages else None)
-    async with (
-        pushes_served(address, receiver.push),
-        grpc.aio.insecure_channel(address, options=channel_options()) as channel,
-    ):
-        yield Receiving(receiver, pages, heard, channel)
+    async with pushes_served(address, receiver.push) as port:
+        address = address if is_local else f"127.0.0.1:{port}"
+        async with grpc.aio.insecure_channel(address, options=channel_options()) as channel:
+            yield Receiving(receiver, pages, heard, channel)

@@ -15,6 +15,7 @@ from support.fake_node import PATIENCE_S
 from support.page_members import DECODE
 from support.port_contract import INCARNATION, PAGE_BYTES
 from support.push_peer import a_push_server
+from tenantry_runtime.pool.lent_pages import lend
 from tenantry_runtime.pool.page_messages import (
     PageCommand,
     PageReport,
@@ -53,9 +54,10 @@ class _Side:
 
 
 class SharedPair:
-    """`Joined` over gRPC; `close` it."""
+    """`Joined` over gRPC, with pages in its frames, or read where they lie; `close` it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, lends: bool) -> None:
+        self._lends = lends
         self.address = f"unix:{folder / 'shared.sock'}"
         self._runner = asyncio.Runner()
         self._left, self._right = _Side(), _Side()
@@ -88,7 +90,7 @@ class SharedPair:
     async def _start(self) -> None:
         self._front = PushReceiver(incarnation=INCARNATION, post=self._right.commands.append)
         self._front.open((DECODE,), self._right.mapped())
-        self._server = a_push_server(self.address, self._front.push)
+        self._server, _ = a_push_server(self.address, self._front.push)
         await self._server.start()
 
         self._peers = Peers()
@@ -96,7 +98,9 @@ class SharedPair:
         self._holder = asyncio.create_task(_hold_tasks(started))
         tasks = await started
         self._pusher = PushSender(peers=self._peers, post=self._left.commands.append, tasks=tasks)
-        self._pusher.open(self._left.mapped())
+        pages = self._left.mapped()
+        memory = lend(self._left.fd, pages.layout) if self._lends else None
+        self._pusher.open(pages, memory)
 
     async def _stop_sender(self) -> None:
         self._holder.cancel()
@@ -148,6 +152,7 @@ class SharedPair:
                 or outgoing.num_credit != incoming.claim.num_promised
                 or incoming.claim.num_ready != outgoing.num_ready
                 or incoming.num_received != outgoing.num_sent
+                or outgoing.lent
                 or (outgoing.pages and outgoing.num_credited)
                 or is_ending != incoming.is_ended
             ):

@@ -361,12 +361,27 @@ class HandoffEnd(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
     """Of the pages on the wire."""
 
 
+class LentMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Slots of a process of the same machine, for a peer to read pages from (`pool.lent_pages`)."""
+
+    pid: int
+    fd: int
+    """Of the file in that process."""
+    device: int
+    inode: int
+    """Which file that is."""
+    slot_bytes: int
+    num_slots: int
+
+
 class PushOpen(msgspec.Struct, frozen=True, kw_only=True, tag="push"):
     """A prefill node introduces a hand-off to the node that reserved pages for it."""
 
     target: HandoffTarget
     source: MemberDescription
     """The prefill member; what must agree is compared with the decode member's."""
+    memory: LentMemory | None = None
+    """What the receiver may read pages from; None: they are in the frames."""
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):

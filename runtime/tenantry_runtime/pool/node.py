@@ -27,6 +27,7 @@ from .config import NodeProcessConfig
 from .dispatch import Dispatch
 from .drain import Drain
 from .grpc_options import server_credentials, server_options
+from .lent_pages import lend
 from .loop_link import ENGINE, LoopLink, start_loop
 from .loop_log import Logged, record_of
 from .messages import MemberDescription, PrefixChanges, Step
@@ -156,7 +157,7 @@ class _Front:
                 case PagesReady(slot_bytes=slot_bytes, num_slots=num_slots):
                     layout = SlotLayout(slot_bytes=slot_bytes, num_slots=num_slots)
                     pages = SharedPages(self.link.pages_fd, layout)
-                    self.sender.open(pages)
+                    self.sender.open(pages, lend(self.link.pages_fd, layout))
                 case Ready(members=members):
                     self.receiver.open(members, pages)
                     self.service.open(members)

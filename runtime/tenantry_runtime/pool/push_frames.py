@@ -6,18 +6,22 @@
 | pusher | READY | uint32 | so many pages, in all, are there to be pushed |
 | pusher | PAGES | uint32, uint16 *n*, list of PageHeader of *n* bytes, bytes | as READY; then pages, one after the other, against a credit each; of the last perhaps its first bytes only |
 | pusher | MORE | bytes | the last page's next bytes |
+| pusher | LENT | uint32, uint16 *n*, list of PageHeader of *n* bytes, uint16 each | as READY; then pages, against a credit each, by the slots of the lent memory that they are in |
 | pusher | END | HandoffEnd | nothing is left to push |
-| receiver | CREDIT | uint32 | so many pages, in all, may be pushed; the first, of 0, accepts the hand-off |
+| receiver | CREDIT | uint32, perhaps uint32 | so many pages, in all, may be pushed; so many lent ones, in all, are read. The first, of 0, accepts the hand-off and, with a second number, the lent memory |
 | receiver | OUTCOME | PushOutcome | the last frame: admitted, or why not |
 
 Structs are MessagePack, numbers little-endian. A frame has at most `MAX_FRAME_BYTES` and its first
 byte. Credit is given for pages that are there only, so that a prompt which is still being computed
 holds no memory of the receiver's. A page's bytes are never looked at here. What a frame costs at both
-ends is its own more than its bytes', so that small pages that are ready go together.
+ends is its own more than its bytes', so that small pages that are ready go together. Lent memory is of
+a pusher on the same machine (`lent_pages`); a slot is the pusher's again when it is read, or when the
+stream is over: what a receiver reads later is of no hand-off, whatever it is.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
@@ -29,9 +33,14 @@ from .messages import HandoffEnd, PageHeader, PushOpen
 
 _COUNT_BYTES = 4
 _LENGTH_BYTES = 2
+_SLOT_BYTES = 2
 _MAX_HEADER_BYTES = 1 + 7 * 9
 """Of a header as MessagePack: seven integers of up to nine bytes each. What begins a list of them is
 within what a frame's first byte leaves."""
+
+
+MAX_LENT = 64
+"""Pages of a LENT frame: as many as there are slots, and the headers of a thousand are as long as may be."""
 
 
 class Kind(IntEnum):
@@ -44,6 +53,7 @@ class Kind(IntEnum):
     END = 5
     CREDIT = 6
     OUTCOME = 7
+    LENT = 8
 
 
 class PushOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +78,19 @@ class PageGoesOn(NamedTuple):
     part: memoryview
 
 
+class PagesLent(NamedTuple):
+    num_ready: int
+    headers: list[PageHeader]
+    slots: tuple[int, ...]
+
+
 class Credit(NamedTuple):
     num_pages: int
+    num_read: int | None = None
+    """None: the receiver does not read lent memory."""
 
 
-PusherFrame: TypeAlias = PushOpen | Ready | PagesBegin | PageGoesOn | HandoffEnd
+PusherFrame: TypeAlias = PushOpen | Ready | PagesBegin | PageGoesOn | PagesLent | HandoffEnd
 ReceiverFrame: TypeAlias = Credit | PushOutcome
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -94,8 +112,9 @@ def end_frame(end: HandoffEnd) -> bytes:
     return _struct_frame(Kind.END, end)
 
 
-def credit_frame(num_pages: int) -> bytes:
-    return bytes([Kind.CREDIT]) + num_pages.to_bytes(_COUNT_BYTES, "little")
+def credit_frame(num_pages: int, num_read: int | None = None) -> bytes:
+    numbers = (num_pages,) if num_read is None else (num_pages, num_read)
+    return bytes([Kind.CREDIT]) + b"".join(n.to_bytes(_COUNT_BYTES, "little") for n in numbers)
 
 
 def outcome_frame(problem: str | None) -> bytes:
@@ -117,21 +136,18 @@ def page_frames(
     num_ready: int, headers: Sequence[PageHeader], pages: Sequence[memoryview]
 ) -> Iterator[bytes]:
     """Yield the frames of pages that go together (`num_together`); each is a copy of its part of them."""
-    packed = _encode(headers)
-    begin = b"".join(
-        (
-            bytes([Kind.PAGES]),
-            num_ready.to_bytes(_COUNT_BYTES, "little"),
-            len(packed).to_bytes(_LENGTH_BYTES, "little"),
-            packed,
-        )
-    )
+    begin = _pages_frame(Kind.PAGES, num_ready, headers)
     *whole, last = pages
     num_left = MAX_FRAME_BYTES + 1 - len(begin) - sum(page.nbytes for page in whole)
     cut = min(len(last), num_left)
     yield b"".join((begin, *whole, last[:cut]))
     for start in range(cut, len(last), MAX_FRAME_BYTES):
         yield b"".join((bytes([Kind.MORE]), last[start : start + MAX_FRAME_BYTES]))
+
+
+def lent_frame(num_ready: int, headers: Sequence[PageHeader], slots: Sequence[int]) -> bytes:
+    """Return the frame of pages in these slots of the lent memory, at most `MAX_LENT`."""
+    return _pages_frame(Kind.LENT, num_ready, headers) + struct.pack(f"<{len(slots)}H", *slots)
 
 
 def read_pusher_frame(frame: bytes) -> PusherFrame:
@@ -147,6 +163,8 @@ def read_pusher_frame(frame: bytes) -> PusherFrame:
                 return _pages_begin(body)
             case Kind.MORE:
                 return PageGoesOn(body)
+            case Kind.LENT:
+                return _pages_lent(body)
             case Kind.END:
                 return _decode_end(body)
             case kind:
@@ -164,7 +182,7 @@ def read_receiver_frame(frame: bytes) -> ReceiverFrame:
     try:
         match Kind(frame[0]) if frame else None:
             case Kind.CREDIT:
-                return Credit(_count(body))
+                return _credit(body)
             case Kind.OUTCOME:
                 return _decode_outcome(body)
             case kind:
@@ -182,6 +200,24 @@ def _struct_frame(kind: Kind, struct: msgspec.Struct) -> bytes:
     return frame
 
 
+def _pages_frame(kind: Kind, num_ready: int, headers: Sequence[PageHeader]) -> bytes:
+    packed = _encode(headers)
+    return b"".join(
+        (
+            bytes([kind]),
+            num_ready.to_bytes(_COUNT_BYTES, "little"),
+            len(packed).to_bytes(_LENGTH_BYTES, "little"),
+            packed,
+        )
+    )
+
+
+def _credit(body: memoryview) -> Credit:
+    if len(body) == 2 * _COUNT_BYTES:
+        return Credit(_count(body[:_COUNT_BYTES]), _count(body[_COUNT_BYTES:]))
+    return Credit(_count(body))
+
+
 def _count(body: memoryview) -> int:
     if len(body) != _COUNT_BYTES:
         raise MalformedFrame(f"a number of {len(body)} bytes")
@@ -189,6 +225,17 @@ def _count(body: memoryview) -> int:
 
 
 def _pages_begin(body: memoryview) -> PagesBegin:
+    return PagesBegin(*_headers_and_rest(body))
+
+
+def _pages_lent(body: memoryview) -> PagesLent:
+    num_ready, headers, rest = _headers_and_rest(body)
+    if len(rest) != _SLOT_BYTES * len(headers):
+        raise MalformedFrame(f"{len(headers)} lent pages and {len(rest)} bytes of slots")
+    return PagesLent(num_ready, headers, struct.unpack(f"<{len(headers)}H", rest))
+
+
+def _headers_and_rest(body: memoryview) -> tuple[int, list[PageHeader], memoryview]:
     start = _COUNT_BYTES + _LENGTH_BYTES
     if len(body) < start:
         raise MalformedFrame("pages that end before their headers")
@@ -197,4 +244,4 @@ def _pages_begin(body: memoryview) -> PagesBegin:
     if part_start > len(body):
         raise MalformedFrame("pages that end within their headers")
     headers = _decode_headers(body[start:part_start])
-    return PagesBegin(num_ready, headers, body[part_start:])
+    return num_ready, headers, body[part_start:]

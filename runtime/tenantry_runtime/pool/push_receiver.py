@@ -18,6 +18,7 @@ import grpc
 
 from .bell import Bell
 from .frames import MalformedFrame
+from .lent_pages import BorrowedPages, Lenders
 from .messages import HandoffEnd, MemberDescription, PageHeader, PushOpen
 from .page_messages import EndArrived, PageCommand, PagesArrived, PushAnswer, SourceGone
 from .pairing import differences
@@ -25,6 +26,7 @@ from .push_credits import Claim, Credits, CreditStatistics
 from .push_frames import (
     PageGoesOn,
     PagesBegin,
+    PagesLent,
     PusherFrame,
     PushOutcome,
     Ready,
@@ -33,6 +35,7 @@ from .push_frames import (
     read_pusher_frame,
 )
 from .shared_pages import SharedPages
+from .tls import is_unix
 
 MAX_STREAMS = 1024
 """More hand-offs at a time than any member has sequences; the next is refused."""
@@ -75,6 +78,10 @@ class _Incoming:
     source: int
     handoff: int
     claim: Claim
+    lent: BorrowedPages | None
+    """The pusher's own slots; None: they cannot be read here."""
+    num_read: int = 0
+    """Pages out of them."""
     page: _Page | None = None
     """Whose bytes are coming."""
     num_received: int = 0
@@ -114,6 +121,7 @@ class PushReceiver:
         self._streams: dict[int, _Incoming] = {}
         self._by_claim: dict[Claim, _Incoming] = {}
         self._sources = count(1)
+        self._lenders = Lenders()
 
     def open(self, members: tuple[MemberDescription, ...], pages: SharedPages | None) -> None:
         """Take hand-offs from now on; without pages, none."""
@@ -197,6 +205,7 @@ class PushReceiver:
             source=next(self._sources),
             handoff=opening.target.handoff,
             claim=self._credits.open(),
+            lent=self._borrowed(opening, context),
         )
         self._streams[stream.source] = stream
         self._by_claim[stream.claim] = stream
@@ -217,6 +226,12 @@ class PushReceiver:
                 tasks.cancel_scope.cancel()
         finally:
             self._conclude(stream, "the pusher is gone")
+
+    def _borrowed(self, opening: PushOpen, context: Any) -> BorrowedPages | None:
+        # who comes over a network has no memory here, whatever it says
+        if opening.memory is None or not is_unix(context.peer()):
+            return None
+        return self._lenders.borrow(opening.memory)
 
     def _conclude(self, stream: _Incoming, problem: str | None) -> bool:
         """End a stream and let go of all it has; return False if it was over already."""
@@ -256,6 +271,9 @@ class PushReceiver:
                 self._take_pages(stream, headers, part)
                 # the slots are taken before others are promised, so that the window moves on
                 self._announce(self._credits.ask(stream.claim, num_ready))
+            case PagesLent(num_ready=num_ready, headers=headers, slots=slots):
+                self._read_pages(stream, headers, slots)
+                self._announce(self._credits.ask(stream.claim, num_ready))
             case PageGoesOn(part=part):
                 self._tell(stream, [page] if (page := self._write(stream, part)) else [])
             case HandoffEnd():
@@ -278,6 +296,25 @@ class PushReceiver:
         finally:
             # their slots are the loop's to give back, whatever comes after them
             self._tell(stream, whole)
+
+    def _read_pages(
+        self, stream: _Incoming, headers: Sequence[PageHeader], slots: Sequence[int]
+    ) -> None:
+        if stream.lent is None:
+            raise MalformedFrame("pages in memory that is not read here")
+        whole: list[_Page] = []
+        try:
+            for header, slot in zip(headers, slots, strict=True):
+                self._begin_page(stream, header)
+                part = stream.lent.page(slot, header.num_bytes)
+                if part is None:
+                    raise MalformedFrame(f"a page in slot {slot}, which was not lent")
+                if page := self._write(stream, part):
+                    whole.append(page)
+        finally:
+            self._tell(stream, whole)
+        stream.num_read += len(whole)
+        stream.changed.ring()
 
     def _begin_page(self, stream: _Incoming, header: PageHeader) -> None:
         assert self._pages is not None and self._credits is not None
@@ -328,11 +365,13 @@ async def _write(stream: _Incoming, context: Any) -> None:
 
     Nothing else writes: a write that is given up leaves the stream of no use.
     """
-    num_told: int | None = None
+    told: tuple[int, int] | None = None
     while stream.outcome is None:
-        if num_told != stream.claim.num_promised:
-            num_told = stream.claim.num_promised
-            await context.write(credit_frame(num_told))
+        now = (stream.claim.num_promised, stream.num_read)
+        if told != now:
+            told = now
+            num_read = None if stream.lent is None else stream.num_read
+            await context.write(credit_frame(stream.claim.num_promised, num_read))
         else:
             await stream.changed.rung()
     await context.write(outcome_frame(stream.outcome.problem))

@@ -1,5 +1,7 @@
 """Hand-offs from this node to others: pages out of shared memory, as fast as the receiver takes them.
 
+A receiver on this machine reads them where they are (`lent_pages`); others get their bytes.
+
 One task per hand-off. Whatever becomes of it, the step loop gets back each slot once and, unless it
 has closed the hand-off itself, hears how it ended.
 """
@@ -23,7 +25,7 @@ from tenantry_runtime.errors import ConfigurationError
 from .bell import Bell
 from .frames import MalformedFrame
 from .grpc_options import CALL_IS_OVER, PUSH
-from .messages import HandoffEnd, PushOpen
+from .messages import HandoffEnd, LentMemory, PushOpen
 from .page_messages import (
     PageCommand,
     PushBegin,
@@ -36,9 +38,11 @@ from .page_messages import (
 )
 from .peers import Peers
 from .push_frames import (
+    MAX_LENT,
     Credit,
     PushOutcome,
     end_frame,
+    lent_frame,
     num_together,
     open_frame,
     page_frames,
@@ -46,6 +50,7 @@ from .push_frames import (
     ready_frame,
 )
 from .shared_pages import SharedPages
+from .tls import is_unix
 
 OPEN_TIMEOUT_S = 10.0
 """To connect, and for the receiver to accept the hand-off."""
@@ -68,12 +73,16 @@ class _Outgoing:
     begin: PushBegin
     pages: deque[PushPage] = field(default_factory=deque)
     """That wait, in order."""
+    lent: deque[PushPage] = field(default_factory=deque)
+    """That the receiver has not read yet, in order."""
     end: HandoffEnd | None = None
     num_ready: int = 0
     """Pages that the step loop has brought, in all."""
     num_sent: int = 0
     num_credit: int | None = None
     """Pages that the receiver takes, in all; None until it has accepted the hand-off."""
+    num_read: int | None = None
+    """Of the lent pages, in all; None: the receiver reads frames alone."""
     is_end_sent: bool = False
     is_closed: bool = False
     """By the step loop, which wants to hear no more of it."""
@@ -102,11 +111,13 @@ class PushSender:
         self._post = post
         self._tasks = tasks
         self._pages: SharedPages | None = None
+        self._memory: LentMemory | None = None
         self._streams: dict[int, _Outgoing] = {}
 
-    def open(self, pages: SharedPages) -> None:
-        """The step loop has laid out its slots."""
+    def open(self, pages: SharedPages, memory: LentMemory | None) -> None:
+        """The step loop has laid out its slots; `memory`: for receivers on this machine."""
         self._pages = pages
+        self._memory = memory
 
     def obey(self, order: PushBegin | PushPage | PushEnd | PushClose) -> None:
         """Do what the step loop says; orders for a hand-off that is over only return its slots."""
@@ -146,8 +157,8 @@ class PushSender:
                 problem = await self._push(stream)
         finally:
             del self._streams[stream.begin.channel]
-            if stream.pages:
-                self._post(SlotsSent(slots=tuple(page.slot for page in stream.pages)))
+            if left := [page.slot for page in (*stream.lent, *stream.pages)]:
+                self._post(SlotsSent(slots=tuple(left)))
             if not stream.is_closed:
                 self._conclude(stream, problem)
 
@@ -187,8 +198,10 @@ class PushSender:
     async def _read(self, stream: _Outgoing, call: Any) -> str | None:
         while (frame := await call.read()) is not grpc.aio.EOF:
             match read_receiver_frame(frame):
-                case Credit(num_pages=num_pages):
+                case Credit(num_pages=num_pages, num_read=num_read):
                     stream.num_credit = num_pages
+                    if num_read is not None:
+                        self._read_by(stream, num_read)
                     stream.changed.ring()
                 case PushOutcome(problem=problem):
                     if problem is None and not stream.is_end_sent:
@@ -197,18 +210,32 @@ class PushSender:
         # a call that failed ends like one that is done
         return _ended(await call.code(), await call.details())
 
+    def _read_by(self, stream: _Outgoing, num_read: int) -> None:
+        """Take the slots back that the receiver has read."""
+        num_new = num_read - (stream.num_read or 0)
+        if not 0 <= num_new <= len(stream.lent):
+            raise MalformedFrame(f"{num_read} lent pages are read, which were not lent")
+        stream.num_read = num_read
+        if num_new:
+            slots = tuple(stream.lent.popleft().slot for _ in range(num_new))
+            self._post(SlotsSent(slots=slots))
+
     async def _write(self, stream: _Outgoing, call: Any) -> None:
         with suppress(*CALL_IS_OVER):
             await self._write_forever(stream, call)
 
     async def _write_forever(self, stream: _Outgoing, call: Any) -> None:
-        opening = PushOpen(target=stream.begin.target, source=stream.begin.source)
+        memory = self._memory if is_unix(stream.begin.address) else None
+        opening = PushOpen(target=stream.begin.target, source=stream.begin.source, memory=memory)
         await call.write(open_frame(opening))
         num_told = 0
         while True:
             if stream.pages and stream.num_credited:
                 num_told = stream.num_ready
-                await self._write_pages(stream, call)
+                if stream.num_read is None:
+                    await self._write_pages(stream, call)
+                else:
+                    await _lend_pages(stream, call)
             elif num_told < stream.num_ready:
                 num_told = stream.num_ready
                 await call.write(ready_frame(num_told))
@@ -234,6 +261,17 @@ class PushSender:
         self._post(SlotsSent(slots=tuple(page.slot for page in pages)))
 
 
+async def _lend_pages(stream: _Outgoing, call: Any) -> None:
+    """Name the slots of as many pages as have credit."""
+    num_pages = min(len(stream.pages), stream.num_credited, MAX_LENT)
+    pages = [stream.pages.popleft() for _ in range(num_pages)]
+    # before the frame is: the receiver may have read them when the write returns
+    stream.lent += pages
+    stream.num_sent += num_pages
+    headers = [page.header for page in pages]
+    await call.write(lent_frame(stream.num_ready, headers, [page.slot for page in pages]))
+
+
 async def _watch(stream: _Outgoing) -> str:
     """Return when the receiver has owed something for too long."""
     owed, since_s = _owed(stream), anyio.current_time()
@@ -250,15 +288,16 @@ async def _watch(stream: _Outgoing) -> str:
 class _Owed:
     what: str
     timeout_s: float
-    num_sent: int
+    progress: int
     """Differs with every page, so that each has its own time."""
 
 
 def _owed(stream: _Outgoing) -> _Owed | None:
     if stream.num_credit is None:
         return _Owed("did not accept the hand-off", OPEN_TIMEOUT_S, 0)
-    if stream.pages:
-        return _Owed("took no page", PROGRESS_TIMEOUT_S, stream.num_sent)
+    if stream.pages or stream.lent:
+        num_done = stream.num_sent - len(stream.lent)
+        return _Owed("took no page", PROGRESS_TIMEOUT_S, stream.num_sent + num_done)
     if stream.is_end_sent:
         return _Owed("did not confirm the hand-off", OUTCOME_TIMEOUT_S, stream.num_sent)
     return None

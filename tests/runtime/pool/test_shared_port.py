@@ -25,9 +25,9 @@ from tenantry_runtime.pool.shared_port import SharedMemoryPort
 
 
 class TestSharedMemoryPort(PortContract):
-    @pytest.fixture
-    def joined(self, tmp_path: Path) -> Iterator[Joined]:
-        pair = SharedPair(tmp_path)
+    @pytest.fixture(params=[False, True], ids=["in frames", "lent"])
+    def joined(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Joined]:
+        pair = SharedPair(tmp_path, lends=request.param)
         try:
             yield pair
         finally:

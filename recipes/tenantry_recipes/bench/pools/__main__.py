@@ -23,7 +23,7 @@ from tenantry_recipes.bench.errors import BenchmarkError
 from tenantry_recipes.bench.machine import describe_machine
 from tenantry_recipes.nano.models import NANO_MODELS
 
-from . import handoff_overhead, pushed_steps, streams
+from . import handoff_overhead, pushed_steps, real_pages, streams
 from .layouts import Subject
 from .pushed_steps import Batch
 
@@ -41,6 +41,8 @@ class Options:
     steps: int
     rates: tuple[int, ...]
     """MB/s."""
+    in_frames: bool
+    """Whether pages are pushed as from another machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,7 @@ def _pushes(subject: Subject, options: Options) -> Report:
         Batch(num_sequences=options.batch, num_tokens=options.steps),
         megabytes_per_s=options.rates,
         rounds=options.rounds,
+        lends=not options.in_frames,
     )
     return Report(
         title=f"steps of {options.batch} sequences, {options.steps} in each measurement",
@@ -107,23 +110,24 @@ def main() -> None:
         batch=arguments.batch,
         steps=arguments.steps,
         rates=tuple(arguments.rates),
+        in_frames=arguments.in_frames,
     )
     machine = describe_machine(options.threads, ("torch", "grpcio"))
     if not arguments.json:
         print(f"{machine}; load {os.getloadavg()[0]:.1f}; median (least to most)", flush=True)
     reports: list[dict[str, object]] = []
     for name in arguments.models:
-        subject = Subject.load(
+        with Subject.load(
             name, threads=options.threads, max_batch=max(options.streams, options.batch)
-        )
-        for part in arguments.only:
-            try:
-                report = _PARTS[part](subject, options)
-            except BenchmarkError as error:
-                raise SystemExit(f"{name}, {part}: {error}") from error
-            reports.append({"model": name, "part": part, "rows": [*map(asdict, report.rows)]})
-            if not arguments.json:
-                print(f"\n{name}, {part}: {report.title}\n\n{report.table}", flush=True)
+        ) as subject:
+            for part in arguments.only:
+                try:
+                    report = _PARTS[part](subject, options)
+                except BenchmarkError as error:
+                    raise SystemExit(f"{name}, {part}: {error}") from error
+                reports.append({"model": name, "part": part, "rows": [*map(asdict, report.rows)]})
+                if not arguments.json:
+                    print(f"\n{name}, {part}: {report.title}\n\n{report.table}", flush=True)
     if arguments.json:
         whole = {"machine": asdict(machine), "options": asdict(options), "reports": reports}
         print(json.dumps(whole, indent=2))
@@ -133,7 +137,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", nargs="+", choices=NANO_MODELS, default=list(NANO_MODELS))
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        choices=[*NANO_MODELS, real_pages.NAME],
+        default=list(NANO_MODELS),
+        help=f"{real_pages.NAME}: random weights, and pages as large as the real model's",
+    )
     parser.add_argument("--only", nargs="+", choices=_PARTS, default=list(_PARTS), help="parts")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -144,6 +154,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--steps", type=int, default=300, help="of each measurement with pushes")
     parser.add_argument("--rates", nargs="+", type=int, default=[50, 100, 200], help="MB/s")
+    parser.add_argument(
+        "--in-frames",
+        action="store_true",
+        help="push pages as from another machine, instead of having them read where they lie",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser
 

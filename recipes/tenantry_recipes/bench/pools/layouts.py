@@ -13,8 +13,10 @@ from tenantry_recipes.bench.node_config import MODEL
 from tenantry_recipes.nano.models import checkpoint_directory
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.core import Phase
-from tenantry_runtime.engine.config import ModelSource, NodeConfig
+from tenantry_runtime.engine.config import DEFAULT_HANDOFF_BYTES, ModelSource, NodeConfig
 from tenantry_runtime.text import TextModel, load_text
+
+from . import real_pages
 
 Layout: TypeAlias = Mapping[str, NodeConfig]
 """Nodes by name."""
@@ -28,14 +30,28 @@ class Subject:
     text: TextModel
     threads: int
     max_batch: int
+    cache_bytes: int | None = None
+    """Of a pool; None: what a node has by itself."""
+    handoff_bytes: int = DEFAULT_HANDOFF_BYTES
 
     @classmethod
-    def load(cls, name: str, *, threads: int, max_batch: int) -> Subject:
-        """Read what a client needs of a nano model."""
-        directory = checkpoint_directory(name)
-        return cls(
-            directory=directory, text=load_text(directory), threads=threads, max_batch=max_batch
-        )
+    @contextmanager
+    def load(cls, name: str, *, threads: int, max_batch: int) -> Iterator[Subject]:
+        """Read what a client needs of a nano model, or write one with real pages for as long."""
+        with ExitStack() as stack:
+            is_real = name == real_pages.NAME
+            if is_real:
+                directory = stack.enter_context(real_pages.checkpoint())
+            else:
+                directory = checkpoint_directory(name)
+            yield cls(
+                directory=directory,
+                text=load_text(directory),
+                threads=threads,
+                max_batch=max_batch,
+                cache_bytes=real_pages.CACHE_BYTES if is_real else None,
+                handoff_bytes=real_pages.HANDOFF_BYTES if is_real else DEFAULT_HANDOFF_BYTES,
+            )
 
     def one_pool(self) -> Layout:
         return {"node": self._node(("prefill", "decode"))}
@@ -64,7 +80,13 @@ class Subject:
             cache=decode if "decode" in phases else "bf16",
             prefill_cache="bf16" if has_prefill else None,
         )
-        return NodeConfig(models=(source,), threads=self.threads, max_batch=self.max_batch)
+        return NodeConfig(
+            models=(source,),
+            threads=self.threads,
+            max_batch=self.max_batch,
+            cache_bytes=self.cache_bytes,
+            handoff_bytes=self.handoff_bytes,
+        )
 
 
 @contextmanager

@@ -5,11 +5,12 @@ To the decode node they are pages like any other: reserved, checked, written, an
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from itertools import count
 from typing import Any
 
@@ -27,9 +28,11 @@ from tenantry_runtime.pool.bell import Bell
 from tenantry_runtime.pool.client import NodeClient, connect
 from tenantry_runtime.pool.grpc_options import PUSH, channel_for
 from tenantry_runtime.pool.interface import RunningSequence
+from tenantry_runtime.pool.lent_pages import lend
 from tenantry_runtime.pool.messages import (
     HandoffEnd,
     HandoffTarget,
+    LentMemory,
     MemberDescription,
     PageHeader,
     PushOpen,
@@ -39,12 +42,14 @@ from tenantry_runtime.pool.push_frames import (
     Credit,
     PushOutcome,
     end_frame,
+    lent_frame,
     num_together,
     open_frame,
     page_frames,
     read_receiver_frame,
     ready_frame,
 )
+from tenantry_runtime.pool.shared_pages import SlotLayout, create_pages_file, set_size
 
 from .pace import Pace
 
@@ -68,7 +73,13 @@ class PageSource:
 
     # grpc has no types
     def __init__(
-        self, node: NodeClient, channel: Any, member: MemberDescription, page: ZeroPage, seed: int
+        self,
+        node: NodeClient,
+        channel: Any,
+        member: MemberDescription,
+        page: ZeroPage,
+        memory: LentMemory | None,
+        seed: int,
     ) -> None:
         self.num_bytes = 0
         """Of the pages pushed so far."""
@@ -78,6 +89,7 @@ class PageSource:
         self._member = replace(member, phase="prefill")
         self._page = page
         self._zeros = memoryview(bytes(page.num_bytes))
+        self._memory = memory
         self._rng = random.Random(seed)
         self._names = (f"{seed}.{number}" for number in count())
 
@@ -128,16 +140,19 @@ class PageSource:
         headers = list(self._headers(target, len(submit.token_ids)))
         call = self._channel.stream_stream(PUSH)()
         try:
-            await call.write(open_frame(PushOpen(target=target, source=self._member)))
+            opening = PushOpen(target=target, source=self._member, memory=self._memory)
+            await call.write(open_frame(opening))
             await call.write(ready_frame(len(headers)))
-            num_credit = num_sent = 0
+            credit = Credit(0)
+            num_sent = 0
             while num_sent < len(headers):
-                while num_credit <= num_sent:
-                    num_credit = await _credit(call)
-                ready = headers[num_sent : min(num_credit, num_sent + CHUNK_PAGES)]
-                ready = ready[: num_together(ready)]
+                while credit.num_pages <= num_sent:
+                    credit = await _credit(call)
+                ready = headers[num_sent : min(credit.num_pages, num_sent + CHUNK_PAGES)]
+                if credit.num_read is None:
+                    ready = ready[: num_together(ready)]
                 await pace.take(sum(header.num_bytes for header in ready))
-                for frame in page_frames(len(headers), ready, [self._zeros] * len(ready)):
+                for frame in self._frames(len(headers), ready, is_read=credit.num_read is not None):
                     await call.write(frame)
                 num_sent += len(ready)
                 self.num_bytes += sum(header.num_bytes for header in ready)
@@ -146,6 +161,15 @@ class PageSource:
             await _until_admitted(call)
         finally:
             call.cancel()
+
+    def _frames(
+        self, num_ready: int, headers: Sequence[PageHeader], *, is_read: bool
+    ) -> Iterator[bytes]:
+        if is_read:
+            # all are the same page, whose slot nobody writes
+            yield lent_frame(num_ready, headers, [0] * len(headers))
+        else:
+            yield from page_frames(num_ready, headers, [self._zeros] * len(headers))
 
     def _headers(self, target: HandoffTarget, num_prompt: int) -> Iterator[PageHeader]:
         reserved = struct.iter_unpack("<qq", target.pages)
@@ -162,14 +186,32 @@ class PageSource:
 
 
 @asynccontextmanager
-async def a_page_source(address: str, page: ZeroPage, *, seed: int) -> AsyncIterator[PageSource]:
-    """Connect to a decode node of one model; wait until it is ready."""
+async def a_page_source(
+    address: str, page: ZeroPage, *, seed: int, lends: bool = True
+) -> AsyncIterator[PageSource]:
+    """Connect to a decode node of one model; wait until it is ready.
+
+    Pages are read where they lie, as between nodes of one machine; without `lends` they are sent.
+    """
     async with (
         connect(address, edge=f"benchmark {seed}") as node,
         channel_for(address) as channel,
     ):
         (member,) = (await node.ready()).members
-        yield PageSource(node, channel, member, page, seed)
+        with _lent(page) if lends else nullcontext() as memory:
+            yield PageSource(node, channel, member, page, memory, seed)
+
+
+@contextmanager
+def _lent(page: ZeroPage) -> Iterator[LentMemory | None]:
+    """Lend one slot, in which the page is: a new file is all zeros."""
+    layout = SlotLayout(slot_bytes=page.num_bytes, num_slots=1)
+    fd = create_pages_file()
+    try:
+        set_size(fd, layout)
+        yield lend(fd, layout)
+    finally:
+        os.close(fd)
 
 
 def _end(target: HandoffTarget, num_pages: int) -> HandoffEnd:
@@ -185,10 +227,10 @@ def _end(target: HandoffTarget, num_pages: int) -> HandoffEnd:
     )
 
 
-async def _credit(call: Any) -> int:
+async def _credit(call: Any) -> Credit:
     match await _said(call):
-        case Credit(num_pages=num_pages):
-            return num_pages
+        case Credit() as credit:
+            return credit
         case PushOutcome(problem=problem):
             raise BenchmarkError(f"a hand-off is refused: {problem}")
 

@@ -111,13 +111,18 @@ class Batch:
 
 
 def measure(
-    subject: Subject, batch: Batch, *, megabytes_per_s: Sequence[int], rounds: int
+    subject: Subject,
+    batch: Batch,
+    *,
+    megabytes_per_s: Sequence[int],
+    rounds: int,
+    lends: bool = True,
 ) -> tuple[Row, ...]:
     """Let one node decode batches of the same kind, at each rate and at none in turn."""
     rates = (0.0, *(1e6 * rate for rate in megabytes_per_s if rate))
 
     async def all_rounds() -> list[dict[float, Steps]]:
-        async with _a_rig(subject, batch) as rig:
+        async with _a_rig(subject, batch, lends=lends) as rig:
             # connects and compiles
             await rig.pushed(rates[-1], front_s=0.0)
             front_s = await rig.front_s()
@@ -205,6 +210,8 @@ class _Rig:
     front: int
     """Its process."""
     seeds: Iterator[int]
+    lends: bool
+    """Whether the pusher's pages are read where they lie."""
 
     async def plain(self) -> Steps:
         """Decode one batch."""
@@ -219,7 +226,11 @@ class _Rig:
     async def pushed(self, bytes_per_s: float, *, front_s: float) -> Steps:
         """Decode one batch while pages come at a rate, then another beside as much other work."""
         order = Order(
-            address=self.address, bytes_per_s=bytes_per_s, page=self.page, seed=next(self.seeds)
+            address=self.address,
+            bytes_per_s=bytes_per_s,
+            page=self.page,
+            seed=next(self.seeds),
+            lends=self.lends,
         )
         async with helper(pusher.MODULE, order) as pushing:
             before_s = [processor_s(pid) for pid in (self.front, pushing.pid)]
@@ -274,7 +285,7 @@ class _Rig:
 
 
 @asynccontextmanager
-async def _a_rig(subject: Subject, batch: Batch) -> AsyncIterator[_Rig]:
+async def _a_rig(subject: Subject, batch: Batch, *, lends: bool) -> AsyncIterator[_Rig]:
     page = zero_page(subject.directory, CACHE)
     with (
         tempfile.TemporaryDirectory(prefix="tenantry-bench-") as folder,
@@ -301,6 +312,7 @@ async def _a_rig(subject: Subject, batch: Batch) -> AsyncIterator[_Rig]:
                 times=times,
                 front=node.process.pid,
                 seeds=count(1),
+                lends=lends,
             )
 
 

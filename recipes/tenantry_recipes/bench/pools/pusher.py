@@ -30,6 +30,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float
     page: ZeroPage
     seed: int
+    lends: bool
+    """Whether the node may read the pages where they lie."""
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +48,8 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
 async def push(order: Order) -> None:
     """Be that process."""
     pace = Pace(order.bytes_per_s)
-    async with a_page_source(order.address, order.page, seed=order.seed) as source:
+    opened = a_page_source(order.address, order.page, seed=order.seed, lends=order.lends)
+    async with opened as source:
         await _hand_over(source, pace)
         started_s, num_before = time.perf_counter(), source.num_bytes
         say(UNDER_WAY)

@@ -1,0 +1,58 @@
+"""A nano model with the pages of the real one: as many layers, latents as wide, and random weights.
+
+What a step takes of a page's bytes is as at the real size, 4.3 MiB in BF16; what it computes is not.
+Random weights end no answer by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from tenantry_recipes.nano.models import checkpoint_directory
+from tenantry_recipes.nano.parameters import ParameterSource
+from tenantry_runtime.models.decoder import Decoder
+from tenantry_runtime.models.loader import load_config
+
+NAME = "kimi-k2.6-pages"
+CACHE_BYTES = 3 << 30
+"""Of the decode node: a batch, and some prompts that come in."""
+HANDOFF_BYTES = 64 << 20
+"""In a turn: with the nano models' few, one page in each would bring 60 MB/s into steps this long."""
+
+_NANO = "kimi-k2.6-nano"
+
+# of Kimi K2.6
+_DIMENSIONS: Mapping[str, Any] = {
+    "num_hidden_layers": 61,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+}
+
+
+@contextmanager
+def checkpoint() -> Iterator[Path]:
+    """Write the checkpoint to a directory that is removed in the end."""
+    with tempfile.TemporaryDirectory(prefix="tenantry-bench-") as folder:
+        directory = Path(folder) / NAME
+        nano = checkpoint_directory(_NANO)
+        shutil.copytree(nano, directory, ignore=shutil.ignore_patterns("*.safetensors"))
+        config = json.loads((nano / "config.json").read_text())
+        text = config["text_config"] | _DIMENSIONS
+        del text["quantization_config"]
+        (directory / "config.json").write_text(json.dumps(config | {"text_config": text}))
+        source = ParameterSource("kimi", seed=0)
+        # a decoder asks for all that it is made of
+        Decoder(load_config(directory), source)
+        tensors = {name: weight.detach().bfloat16() for name, weight in source.parameters.items()}
+        tensors |= source.router_bias
+        prefixed = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+        save_file(prefixed, directory / "model.safetensors", metadata={"format": "pt"})
+        yield directory
