@@ -20,8 +20,8 @@ run: $(VENV)/.runtime ## Set up what is missing, then serve both models on this 
 test: $(VENV)/.development ## Set up what is missing, then run the tests that this machine can run
 	$(TESTS_ON_ALL_CORES)
 
-test-kernels: $(VENV)/.development ## Run the kernels for GPUs in Triton's interpreter, and compile them
-	$(TESTS_ON_ALL_CORES) -m triton
+test-kernels: $(VENV)/.development ## Compare models and kernels with other implementations; run those for GPUs in Triton's interpreter, and compile them
+	$(TESTS_ON_ALL_CORES) -m "models or triton"
 
 test-pools: $(VENV)/.development ## Run prefill and decode nodes as processes, kill some, and compare every answer
 	$(TESTS_ON_ALL_CORES) -m cluster

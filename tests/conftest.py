@@ -24,6 +24,7 @@ WORKER_TESTS = [
     TESTS / "integration" / "test_workerctl_deploy.py",
 ]
 RECIPE_TESTS = TESTS / "recipes"
+MODEL_TESTS = [TESTS / "runtime" / "models", TESTS / "kernels"]
 GPU_PATH_TESTS = {"test_gpu_path.py", "test_gpu_loop.py", "test_device_steps.py"}
 
 # fixtures of all suites
@@ -59,10 +60,12 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark recipes, workers, and what runs in Triton's interpreter or compiles kernels, before `-m` chooses."""
+    """Mark tests by their folders, and what runs in Triton's interpreter or compiles kernels, before `-m` chooses."""
     for item in items:
         if any(place in (item.path, *item.path.parents) for place in WORKER_TESTS):
             item.add_marker("workers")
+        if any(place in item.path.parents for place in MODEL_TESTS):
+            item.add_marker("models")
         if RECIPE_TESTS in item.path.parents:
             item.add_marker("recipes")
         if KERNEL_TESTS in item.path.parents or item.path.name in GPU_PATH_TESTS:

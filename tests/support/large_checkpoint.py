@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from .released_layouts import write_config, write_index
 
-_HIDDEN, _EXPERTS, _EXPERT, _VOCAB, _LAYERS = 768, 32, 256, 2000, 6
+_HIDDEN, _EXPERTS, _EXPERT, _VOCAB, _LAYERS = 768, 34, 256, 2000, 6
 KV_B_VALUES = 8 * 128 * 128
 """Of each layer's kv_b_proj."""
 _QUANTIZED = re.compile(r".*(experts|self_attn)\..*_proj(_with_mqa)?\.weight")
@@ -43,7 +43,7 @@ _CONFIG: dict[str, Any] = {
 def write_large_checkpoint(
     directory: Path, *, num_layers: int = _LAYERS, is_quantized: bool = False
 ) -> tuple[int, int]:
-    """Write 230 MB of BF16 weights; return the bytes of all tensors and of the largest shard.
+    """Write 265 MB of BF16 weights; return the bytes of all tensors and of the largest shard.
 
     is_quantized: 85 MB, with INT4 routed experts and most of the rest in FP8.
     """

@@ -49,6 +49,11 @@ def token_bytes(token_ids: Sequence[int]) -> bytes:
     return _little_endian(array("I", token_ids)).tobytes()
 
 
+def page_bytes(tokens: bytes) -> bytes:
+    """Return what `token_bytes` makes of token ids that are words in this machine's order."""
+    return tokens if sys.byteorder == "little" else token_bytes(array("I", tokens))
+
+
 def pack_keys(keys: Sequence[int]) -> bytes:
     """Return keys as little-endian uint64."""
     return _little_endian(array("Q", keys)).tobytes()

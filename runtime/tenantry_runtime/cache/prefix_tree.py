@@ -21,7 +21,7 @@ from .allocator import PageAllocator
 from .owners import OwnerSlot
 from .pages import Lease, PageRef, PageState, SharedPage, StepNumber
 from .prefix_journal import PrefixJournal
-from .prefix_keys import next_key, root_key, token_bytes
+from .prefix_keys import next_key, page_bytes, root_key
 from .prefix_order import RecencyOrder
 
 PAGE_KEY_BYTES = PAGE_TOKENS * array("i").itemsize
@@ -52,7 +52,7 @@ class PrefixNode(SharedPage):
         """None for the first page of a prompt."""
         self.tokens = tokens
         before = tree.root_key if parent is None else parent.key
-        self.key: int = next_key(before, token_bytes(array("i", tokens)))
+        self.key: int = next_key(before, page_bytes(tokens))
         """What routing knows the page by."""
         self.children: dict[bytes, PrefixNode] = {}
         self.last_use = 0

@@ -11,12 +11,12 @@ from pathlib import Path
 import anyio
 
 from tenantry_runtime.errors import ConfigurationError
+from tenantry_runtime.garbage import collected_rarely
 from tenantry_runtime.log_lines import log_to_stderr
 from tenantry_runtime.telemetry import logging_of_requests
 
 from .config import read_config
 from .event_loop import EdgeLoop
-from .garbage import collected_rarely
 from .process import run
 
 UNUSABLE = 1

@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry_runtime.errors import CapacityExceeded, ConfigurationError, ContextExceeded
+from tenantry_runtime.garbage import collected_rarely
 from tenantry_runtime.log_lines import log_to_stderr
 
 from .lifeline import die_with_parent
@@ -161,10 +162,12 @@ def _serve(channel: LoopChannel, port: SharedMemoryPort, log: LoopLog, build: Bu
     )
     channel.post(encode(_heartbeat(loop)))
     channel.post(encode(Ready(members=members)))
+    channel.push()
     try:
         for message in received[1:]:
             _apply(loop, port, channel, message)
-        turn_forever(loop, port, channel, log)
+        with collected_rarely():
+            turn_forever(loop, port, channel, log)
     finally:
         loop.close()
     return 0

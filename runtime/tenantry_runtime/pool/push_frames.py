@@ -40,7 +40,11 @@ within what a frame's first byte leaves."""
 
 
 MAX_LENT = 64
-"""Pages of a LENT frame: as many as there are slots, and the headers of a thousand are as long as may be."""
+"""Pages of a LENT frame, whose headers are far from what their length may say: as many as there are slots."""
+
+MAX_LENT_BYTES = 8 << 20
+"""Of the pages of a LENT frame, unless it is a single one: a receiver reads them in one go, in a
+millisecond or two, and has edges to talk to."""
 
 
 class Kind(IntEnum):
@@ -132,6 +136,17 @@ def num_together(pages: Iterable[PageHeader]) -> int:
     return num_pages
 
 
+def num_lent_together(pages: Iterable[PageHeader]) -> int:
+    """Return how many of the first of these pages, at least one, go into one LENT frame."""
+    num_pages = num_bytes = 0
+    for header in pages:
+        num_bytes += header.num_bytes
+        if num_pages and (num_bytes > MAX_LENT_BYTES or num_pages == MAX_LENT):
+            break
+        num_pages += 1
+    return num_pages
+
+
 def page_frames(
     num_ready: int, headers: Sequence[PageHeader], pages: Sequence[memoryview]
 ) -> Iterator[bytes]:
@@ -146,7 +161,7 @@ def page_frames(
 
 
 def lent_frame(num_ready: int, headers: Sequence[PageHeader], slots: Sequence[int]) -> bytes:
-    """Return the frame of pages in these slots of the lent memory, at most `MAX_LENT`."""
+    """Return the frame of pages that go together (`num_lent_together`), in slots of the lent memory."""
     return _pages_frame(Kind.LENT, num_ready, headers) + struct.pack(f"<{len(slots)}H", *slots)
 
 

@@ -38,11 +38,11 @@ from .page_messages import (
 )
 from .peers import Peers
 from .push_frames import (
-    MAX_LENT,
     Credit,
     PushOutcome,
     end_frame,
     lent_frame,
+    num_lent_together,
     num_together,
     open_frame,
     page_frames,
@@ -262,8 +262,9 @@ class PushSender:
 
 
 async def _lend_pages(stream: _Outgoing, call: Any) -> None:
-    """Name the slots of as many pages as have credit."""
-    num_pages = min(len(stream.pages), stream.num_credited, MAX_LENT)
+    """Name the slots of as many pages as have credit and go into one frame."""
+    credited = islice(stream.pages, stream.num_credited)
+    num_pages = num_lent_together(page.header for page in credited)
     pages = [stream.pages.popleft() for _ in range(num_pages)]
     # before the frame is: the receiver may have read them when the write returns
     stream.lent += pages

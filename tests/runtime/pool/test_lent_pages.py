@@ -25,10 +25,12 @@ from tenantry_runtime.pool.messages import HandoffEnd, LentMemory, PageHeader, P
 from tenantry_runtime.pool.page_messages import PagesArrived, PushClose, PushConfirmed, SlotsSent
 from tenantry_runtime.pool.push_frames import (
     MAX_LENT,
+    MAX_LENT_BYTES,
     Credit,
     PagesLent,
     credit_frame,
     lent_frame,
+    num_lent_together,
     open_frame,
     outcome_frame,
     read_pusher_frame,
@@ -308,6 +310,18 @@ async def test_a_receiver_that_stops_reading_is_not_waited_for_without_end(
 
         assert "took no page" in await at.problem()
         await at.until_slots(3)
+
+
+@given(sizes=st.lists(st.integers(1, MAX_LENT_BYTES + 5), min_size=1, max_size=2 * MAX_LENT))
+def test_a_receiver_reads_a_bounded_number_of_bytes_at_a_time(sizes: list[int]) -> None:
+    headers = [PageHeader(1, 0, 0, 0, 64, 0, size) for size in sizes]
+    num_pages = num_lent_together(headers)
+
+    assert 1 <= num_pages <= min(len(sizes), MAX_LENT)
+    assert num_pages == 1 or sum(sizes[:num_pages]) <= MAX_LENT_BYTES
+    # and no fewer than go
+    if num_pages < min(len(sizes), MAX_LENT):
+        assert sum(sizes[: num_pages + 1]) > MAX_LENT_BYTES
 
 
 @given(

@@ -43,6 +43,7 @@ from tenantry_runtime.pool.push_frames import (
     PushOutcome,
     end_frame,
     lent_frame,
+    num_lent_together,
     num_together,
     open_frame,
     page_frames,
@@ -149,8 +150,8 @@ class PageSource:
                 while credit.num_pages <= num_sent:
                     credit = await _credit(call)
                 ready = headers[num_sent : min(credit.num_pages, num_sent + CHUNK_PAGES)]
-                if credit.num_read is None:
-                    ready = ready[: num_together(ready)]
+                together = num_together if credit.num_read is None else num_lent_together
+                ready = ready[: together(ready)]
                 await pace.take(sum(header.num_bytes for header in ready))
                 for frame in self._frames(len(headers), ready, is_read=credit.num_read is not None):
                     await call.write(frame)
