@@ -35,7 +35,7 @@ test-recipes: $(VENV)/.development ## Train a little, judge it, and run each ben
 test-browser: $(VENV)/.development .venv-phoenix/.installed ## Look at the console in a real browser, and at traces in a real backend
 	TENANTRY_PHOENIX=$(abspath .venv-phoenix) python -m pytest -m browser
 
-test-ledger: $(VENV)/.development ## Kill edges and nodes under load, and compare the ledger with what clients saw
+test-ledger: $(VENV)/.development ## Put edges and nodes under load, kill some, and compare the ledger with what clients saw
 	python -m pytest -m ledger
 
 test-timing: $(VENV)/.development ## Measure whether the time of an answer tells one tenant anything of another

@@ -18,7 +18,7 @@ from support.load import Load, Stream, num_sockets, resident_mib
 from support.processes import children_of, descendants_of
 from tenantry_runtime.errors import NodeUnavailable
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.ledger
 
 NUM_TENANTS = 200
 NUM_STREAMS = 5
