@@ -24,8 +24,8 @@ MODEL = "kimi"
 CHECKPOINTS = Path(str(files("tenantry_runtime"))) / "checkpoints"
 CHECKPOINT = CHECKPOINTS / "kimi-k2.6-nano"
 
-PROMPT_TOKENS = 8 * PAGE_TOKENS + 8
-"""Eight pages that may be cached, and a few tokens that must be computed."""
+PROMPT_TOKENS = 3 * PAGE_TOKENS + 8
+"""Three pages that may be cached, and a few tokens that must be computed."""
 
 BLOCK = 40
 """Prompts half of which the victim uses before the attacker probes for all, so that what the victim does
