@@ -16,12 +16,12 @@ from starlette.responses import PlainTextResponse
 
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.edge.event_loop import EdgeLoop
-from tenantry_runtime.edge.garbage import collected_rarely
 from tenantry_runtime.edge.open_requests import OpenRequests
 from tenantry_runtime.edge.server import EdgeServer, listening
 from tenantry_runtime.edge.worker_routes import Parts, RouteLimits, WorkerRoutes, WorkerUrls
 from tenantry_runtime.edge.worker_routes.directory import open_directory
 from tenantry_runtime.edge.worker_routes.open_by_account import OpenByAccount
+from tenantry_runtime.garbage import collected_rarely
 from tenantry_runtime.tenancy.workers import Deployed, Settings, Worker
 from tenantry_runtime.workers.engine import EngineConfig
 from tenantry_runtime.workers.interface import Engine, HttpRequest, HttpResponse, Invocation
