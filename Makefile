@@ -93,6 +93,7 @@ format: $(VENV)/.development ## Rewrite the code in the house format
 
 cov: $(VENV)/.development ## Run the tests with branch coverage
 	coverage run -m pytest
+	coverage run --append -m pytest -m "models and not triton"
 	coverage report
 
 accuracy: $(VENV)/.development ## Judge the nano models on held-out tasks

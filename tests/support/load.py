@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
@@ -46,6 +46,7 @@ class Load:
     """Streams that are under way at any time, at most."""
     num_refusals: int = 0
     _begun_s: float = 0.0
+    _limiter: anyio.CapacityLimiter = field(init=False)
 
     async def run(self) -> None:
         """Return when each has been answered."""
@@ -53,14 +54,12 @@ class Load:
         for stream in self.streams:
             by_tenant.setdefault(stream.tenant, []).append(stream)
         self._begun_s = time.monotonic()
-        limiter = anyio.CapacityLimiter(self.at_once)
+        self._limiter = anyio.CapacityLimiter(self.at_once)
         async with anyio.create_task_group() as tasks:
             for tenant, streams in by_tenant.items():
-                tasks.start_soon(self._run_tenant, tenant, streams, limiter)
+                tasks.start_soon(self._run_tenant, tenant, streams)
 
-    async def _run_tenant(
-        self, tenant: Tenant, streams: Sequence[Stream], limiter: anyio.CapacityLimiter
-    ) -> None:
+    async def _run_tenant(self, tenant: Tenant, streams: Sequence[Stream]) -> None:
         async with (
             AsyncAI(
                 base_url=f"{self.edge.url}/client/v4",
@@ -73,19 +72,15 @@ class Load:
             anyio.create_task_group() as tasks,
         ):
             for stream in streams:
-                tasks.start_soon(self._run, ai, stream, limiter)
+                tasks.start_soon(self._run, ai, stream)
 
     async def _wait(self, seconds: float) -> None:
         self.num_refusals += 1
         await anyio.sleep(seconds)
 
-    async def _run(self, ai: AsyncAI, stream: Stream, limiter: anyio.CapacityLimiter) -> None:
-        async with limiter:
-            await self._answer(ai, stream)
-
-    async def _answer(self, ai: AsyncAI, stream: Stream) -> None:
+    async def _run(self, ai: AsyncAI, stream: Stream) -> None:
         inputs = {"prompt": stream.prompt, "max_tokens": self.max_tokens, "temperature": 0.0}
-        async with await ai.run(self.model, inputs, stream=True) as chunks:
+        async with self._limiter, await ai.run(self.model, inputs, stream=True) as chunks:
             async for chunk in chunks:
                 for choice in chunk.choices:
                     delta = choice.delta

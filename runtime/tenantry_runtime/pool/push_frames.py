@@ -24,6 +24,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -127,24 +128,13 @@ def outcome_frame(problem: str | None) -> bytes:
 
 def num_together(pages: Iterable[PageHeader]) -> int:
     """Return how many of the first of these pages, at least one, go into one frame."""
-    num_pages, num_bytes = 0, _COUNT_BYTES + _LENGTH_BYTES
-    for header in pages:
-        num_bytes += _MAX_HEADER_BYTES + header.num_bytes
-        if num_pages and num_bytes > MAX_FRAME_BYTES:
-            break
-        num_pages += 1
-    return num_pages
+    sizes = (_MAX_HEADER_BYTES + header.num_bytes for header in pages)
+    return _num_within(sizes, MAX_FRAME_BYTES - _COUNT_BYTES - _LENGTH_BYTES)
 
 
 def num_lent_together(pages: Iterable[PageHeader]) -> int:
     """Return how many of the first of these pages, at least one, go into one LENT frame."""
-    num_pages = num_bytes = 0
-    for header in pages:
-        num_bytes += header.num_bytes
-        if num_pages and (num_bytes > MAX_LENT_BYTES or num_pages == MAX_LENT):
-            break
-        num_pages += 1
-    return num_pages
+    return _num_within((header.num_bytes for header in islice(pages, MAX_LENT)), MAX_LENT_BYTES)
 
 
 def page_frames(
@@ -207,6 +197,17 @@ def read_receiver_frame(frame: bytes) -> ReceiverFrame:
     except (ValueError, RecursionError, msgspec.DecodeError) as error:
         # a bad struct, or no kind at all
         raise MalformedFrame(str(error)) from error
+
+
+def _num_within(sizes: Iterable[int], max_bytes: int) -> int:
+    """Return how many of the first sizes add up to no more; one is never too large."""
+    num_sizes = total = 0
+    for size in sizes:
+        total += size
+        if num_sizes and total > max_bytes:
+            break
+        num_sizes += 1
+    return num_sizes
 
 
 def _struct_frame(kind: Kind, struct: msgspec.Struct) -> bytes:

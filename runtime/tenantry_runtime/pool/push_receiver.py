@@ -7,7 +7,7 @@ sends what it has no credit for is ended, and the loop hears of it once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -24,6 +24,7 @@ from .page_messages import EndArrived, PageCommand, PagesArrived, PushAnswer, So
 from .pairing import differences
 from .push_credits import Claim, Credits, CreditStatistics
 from .push_frames import (
+    Credit,
     PageGoesOn,
     PagesBegin,
     PagesLent,
@@ -80,8 +81,6 @@ class _Incoming:
     claim: Claim
     lent: BorrowedPages | None
     """The pusher's own slots; None: they cannot be read here."""
-    num_read: int = 0
-    """Pages out of them."""
     page: _Page | None = None
     """Whose bytes are coming."""
     num_received: int = 0
@@ -97,6 +96,11 @@ class _Incoming:
     @property
     def is_owed_a_page(self) -> bool:
         return self.page is not None or bool(self.claim.promised)
+
+    @property
+    def credit(self) -> Credit:
+        """What the pusher is to know."""
+        return Credit(self.claim.num_promised, None if self.lent is None else self.num_received)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -267,13 +271,10 @@ class PushReceiver:
         match frame:
             case Ready(num_ready=num_ready):
                 self._announce(self._credits.ask(stream.claim, num_ready))
-            case PagesBegin(num_ready=num_ready, headers=headers, part=part):
-                self._take_pages(stream, headers, part)
+            case PagesBegin() | PagesLent():
+                self._take_pages(stream, frame)
                 # the slots are taken before others are promised, so that the window moves on
-                self._announce(self._credits.ask(stream.claim, num_ready))
-            case PagesLent(num_ready=num_ready, headers=headers, slots=slots):
-                self._read_pages(stream, headers, slots)
-                self._announce(self._credits.ask(stream.claim, num_ready))
+                self._announce(self._credits.ask(stream.claim, frame.num_ready))
             case PageGoesOn(part=part):
                 self._tell(stream, [page] if (page := self._write(stream, part)) else [])
             case HandoffEnd():
@@ -281,40 +282,22 @@ class PushReceiver:
             case PushOpen():
                 raise MalformedFrame("a second introduction")
 
-    def _take_pages(
-        self, stream: _Incoming, headers: Sequence[PageHeader], part: memoryview
-    ) -> None:
+    def _take_pages(self, stream: _Incoming, frame: PagesBegin | PagesLent) -> None:
+        parts = _cut(frame) if isinstance(frame, PagesBegin) else _read(frame, stream.lent)
         whole: list[_Page] = []
         try:
-            for header in headers:
+            for header in frame.headers:
                 self._begin_page(stream, header)
-                if page := self._write(stream, part[: header.num_bytes]):
+                if page := self._write(stream, next(parts)):
                     whole.append(page)
-                part = part[header.num_bytes :]
-            if part:
-                raise MalformedFrame(f"{len(part)} bytes of no page")
+            # what is wrong behind the last page
+            next(parts, None)
         finally:
             # their slots are the loop's to give back, whatever comes after them
             self._tell(stream, whole)
-
-    def _read_pages(
-        self, stream: _Incoming, headers: Sequence[PageHeader], slots: Sequence[int]
-    ) -> None:
-        if stream.lent is None:
-            raise MalformedFrame("pages in memory that is not read here")
-        whole: list[_Page] = []
-        try:
-            for header, slot in zip(headers, slots, strict=True):
-                self._begin_page(stream, header)
-                part = stream.lent.page(slot, header.num_bytes)
-                if part is None:
-                    raise MalformedFrame(f"a page in slot {slot}, which was not lent")
-                if page := self._write(stream, part):
-                    whole.append(page)
-        finally:
-            self._tell(stream, whole)
-        stream.num_read += len(whole)
-        stream.changed.ring()
+        if stream.lent is not None:
+            # the pusher waits for its own
+            stream.changed.ring()
 
     def _begin_page(self, stream: _Incoming, header: PageHeader) -> None:
         assert self._pages is not None and self._credits is not None
@@ -360,18 +343,37 @@ class PushReceiver:
         self._post(EndArrived(source=stream.source, end=end))
 
 
+def _cut(frame: PagesBegin) -> Iterator[memoryview]:
+    """Yield what a frame has of each of its pages."""
+    rest = frame.part
+    for header in frame.headers:
+        yield rest[: header.num_bytes]
+        rest = rest[header.num_bytes :]
+    if rest:
+        raise MalformedFrame(f"{len(rest)} bytes of no page")
+
+
+def _read(frame: PagesLent, lent: BorrowedPages | None) -> Iterator[memoryview]:
+    """Yield each of a frame's pages where it lies."""
+    if lent is None:
+        raise MalformedFrame("pages in memory that is not read here")
+    for header, slot in zip(frame.headers, frame.slots, strict=True):
+        page = lent.page(slot, header.num_bytes)
+        if page is None:
+            raise MalformedFrame(f"a page in slot {slot}, which was not lent")
+        yield page
+
+
 async def _write(stream: _Incoming, context: Any) -> None:
     """Tell the pusher what it may push, and at last how it ended.
 
     Nothing else writes: a write that is given up leaves the stream of no use.
     """
-    told: tuple[int, int] | None = None
+    told: Credit | None = None
     while stream.outcome is None:
-        now = (stream.claim.num_promised, stream.num_read)
-        if told != now:
-            told = now
-            num_read = None if stream.lent is None else stream.num_read
-            await context.write(credit_frame(stream.claim.num_promised, num_read))
+        if told != stream.credit:
+            told = stream.credit
+            await context.write(credit_frame(*told))
         else:
             await stream.changed.rung()
     await context.write(outcome_frame(stream.outcome.problem))

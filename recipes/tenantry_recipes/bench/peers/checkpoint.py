@@ -28,11 +28,9 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from tenantry_recipes.bench.random_weights import random_weights
 from tenantry_recipes.nano.models import checkpoint_directory
-from tenantry_recipes.nano.parameters import ParameterSource
 from tenantry_recipes.nano.vocabulary import build_kimi
-from tenantry_runtime.models.decoder import Decoder
-from tenantry_runtime.models.loader import load_config
 from tenantry_runtime.text.glm_tokenizer import byte_letters
 from tenantry_runtime.text.kimi_tokenizer import KimiTokenizer
 
@@ -121,12 +119,8 @@ def _write_ours(directory: Path) -> None:
     template = "chat_template.jinja"
     shutil.copy(checkpoint_directory("kimi-k2.6-nano") / template, directory / template)
     _write_config(directory, "kimi_k2", ids)
-    source = ParameterSource("kimi", seed=0)
-    # a decoder asks for all that it is made of
-    Decoder(load_config(directory), source)
-    tensors = {name: weight.detach().bfloat16() for name, weight in source.parameters.items()}
+    tensors = random_weights(directory)
     mute(tensors["lm_head.weight"], KimiTokenizer.load(directory))
-    tensors |= source.router_bias
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -38,19 +38,20 @@ class Subject:
     @contextmanager
     def load(cls, name: str, *, threads: int, max_batch: int) -> Iterator[Subject]:
         """Read what a client needs of a nano model, or write one with real pages for as long."""
-        with ExitStack() as stack:
-            is_real = name == real_pages.NAME
-            if is_real:
-                directory = stack.enter_context(real_pages.checkpoint())
-            else:
-                directory = checkpoint_directory(name)
-            yield cls(
-                directory=directory,
-                text=load_text(directory),
-                threads=threads,
-                max_batch=max_batch,
-                cache_bytes=real_pages.CACHE_BYTES if is_real else None,
-                handoff_bytes=real_pages.HANDOFF_BYTES if is_real else DEFAULT_HANDOFF_BYTES,
+        is_real = name == real_pages.NAME
+        found = real_pages.checkpoint() if is_real else nullcontext(checkpoint_directory(name))
+        with found as directory:
+            subject = cls(
+                directory=directory, text=load_text(directory), threads=threads, max_batch=max_batch
+            )
+            yield (
+                replace(
+                    subject,
+                    cache_bytes=real_pages.CACHE_BYTES,
+                    handoff_bytes=real_pages.HANDOFF_BYTES,
+                )
+                if is_real
+                else subject
             )
 
     def one_pool(self) -> Layout:

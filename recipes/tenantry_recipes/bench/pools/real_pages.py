@@ -16,10 +16,8 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from tenantry_recipes.bench.random_weights import random_weights
 from tenantry_recipes.nano.models import checkpoint_directory
-from tenantry_recipes.nano.parameters import ParameterSource
-from tenantry_runtime.models.decoder import Decoder
-from tenantry_runtime.models.loader import load_config
 
 NAME = "kimi-k2.6-pages"
 CACHE_BYTES = 3 << 30
@@ -48,11 +46,7 @@ def checkpoint() -> Iterator[Path]:
         text = config["text_config"] | _DIMENSIONS
         del text["quantization_config"]
         (directory / "config.json").write_text(json.dumps(config | {"text_config": text}))
-        source = ParameterSource("kimi", seed=0)
-        # a decoder asks for all that it is made of
-        Decoder(load_config(directory), source)
-        tensors = {name: weight.detach().bfloat16() for name, weight in source.parameters.items()}
-        tensors |= source.router_bias
-        prefixed = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+        weights = random_weights(directory)
+        prefixed = {f"language_model.{name}": weight for name, weight in weights.items()}
         save_file(prefixed, directory / "model.safetensors", metadata={"format": "pt"})
         yield directory
