@@ -13,8 +13,9 @@ from support.command_line import workerctl
 from support.released_configs import GLM_5_2
 from support.released_layouts import write_config
 from tenantry_cli.models import plan
+from tenantry_runtime.cache.budget import DEFAULT_MEMORY_FRACTION
 from tenantry_runtime.cache.formats import CACHE_FORMATS
-from tenantry_runtime.models.plan import DEFAULT_MEMORY_FRACTION, GPU_BYTES
+from tenantry_runtime.models.plan import GPU_BYTES
 
 KIMI = """\
 kimi-k2.6 on 8 x h200, 0.831 of their memory

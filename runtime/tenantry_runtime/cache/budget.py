@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     # importing it imports torch, which this arithmetic does without
     from tenantry_runtime.models.config import ModelConfig
 
+DEFAULT_MEMORY_FRACTION = 0.831
+"""Of a GPU's memory, for weights, activations and pages: of an H200's, where the published 686,000 tokens
+of Kimi fit (`models/plan.py`). The rest is the driver's and the libraries'."""
+
 SINK_PAGES = 1
 """That a pool allocates and never hands out (`cache/paged.py`)."""
 
@@ -24,6 +28,16 @@ SINK_PAGES = 1
 def bytes_per_page(config: ModelConfig, cache: CacheFormat) -> int:
     """Return the bytes of a page over all layers."""
     return PAGE_TOKENS * cache.bytes_per_token(config)
+
+
+def usable_bytes(total_bytes: int, memory_fraction: float) -> int:
+    """Return what weights, activations and pages may fill of a device's memory."""
+    return int(total_bytes * memory_fraction)
+
+
+def left_bytes(total_bytes: int, free_bytes: int, memory_fraction: float) -> int:
+    """Return what pages may take of a device that holds its weights; below 1: nothing."""
+    return free_bytes - (total_bytes - usable_bytes(total_bytes, memory_fraction))
 
 
 def num_pages(cache_bytes: int, page_bytes: int) -> int:

@@ -32,10 +32,11 @@
 | nodes.dtype | "float32" | of computation, and of weights that are not kept as stored |
 | nodes.weights | by the model's size | "stored" or "dense": how matrices are kept in memory |
 | nodes.cache | "bf16" | format of its members' pages |
-| nodes.cache_bytes | 256 MiB | per pool of pages; excludes nodes.num_pages |
-| nodes.num_pages | of cache_bytes | per pool of pages |
+| nodes.cache_bytes | 256 MiB on a CPU | per pool of pages |
+| nodes.num_pages | of cache_bytes | per pool of pages; excludes cache_bytes |
+| nodes.memory_fraction | 0.831 of a GPU | of the device's memory, for weights and pools; excludes both |
 | nodes.chunk_tokens | 512 | prompt tokens per step |
-| nodes.handoff_bytes | 4194304 | of pages that hand-offs bring, and take, per step |
+| nodes.handoff_bytes | 4 MiB, 64 MiB on a GPU | of pages that hand-offs bring, and take, per step |
 | nodes.max_batch | 64 | sequences of one pool that hold pages |
 | nodes.max_waiting | 512 | sequences of one pool in the queue |
 | nodes.deterministic | false | tokens do not depend on the batch |
@@ -140,6 +141,7 @@ class NodePart(
     cache: CacheName = "bf16"
     cache_bytes: Count | UnsetType = UNSET
     num_pages: Count | UnsetType = UNSET
+    memory_fraction: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
     chunk_tokens: Count | UnsetType = UNSET
     handoff_bytes: Count | UnsetType = UNSET
     max_batch: Count | UnsetType = UNSET

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Generic
 
 import torch
 
 from tenantry_runtime.cache.allocator import PageAllocator
-from tenantry_runtime.cache.budget import bytes_per_page, num_pages as pages_in
+from tenantry_runtime.cache.budget import bytes_per_page, left_bytes, num_pages as pages_in
 from tenantry_runtime.cache.formats import SERVED_FORMATS
 from tenantry_runtime.cache.owners import OwnerSlots
 from tenantry_runtime.cache.paged import PagedCache
@@ -35,6 +35,7 @@ from tenantry_runtime.pool.page_port import PagePort
 from .background import Layers
 from .config import DEFAULT_CACHE_BYTES, DtypeName, ModelSource, NodeConfig
 from .coverage import Coverage, find_coverage
+from .device_memory import DeviceMemory, memory_of
 from .device_runner import DeviceRunner
 from .exchange import ServiceExchange
 from .fairness import VirtualCounters
@@ -90,15 +91,26 @@ class PageParts:
 
 
 def build_loop(
-    config: NodeConfig, *, parts: PageParts | None = None, port: PagePort | None = None
+    config: NodeConfig,
+    *,
+    parts: PageParts | None = None,
+    port: PagePort | None = None,
+    memory: Callable[[str], DeviceMemory] = memory_of,
 ) -> EngineLoop:
     """Load all checkpoints and run their first passes; raises `ConfigurationError` when one is unusable.
 
-    `port` leads to other nodes; without one hand-offs stay within this one.
+    `port` leads to other nodes; without one hand-offs stay within this one. `memory` says what a device
+    has left once weights are there.
     """
     torch.set_num_threads(config.threads)
     parts = parts or PageParts()
-    models = chain.from_iterable(_load(config, source, parts) for source in config.models)
+    decoders = [_load(config, source) for source in config.models]
+    cache_bytes = _cache_bytes(config, memory)
+    models = (
+        _with_pages(config, source, decoder, phases, parts, cache_bytes)
+        for source, decoder in zip(config.models, decoders, strict=True)
+        for phases in config.pools_of(source)
+    )
     return assemble_loop(config, models, parts=parts, port=port)
 
 
@@ -114,23 +126,34 @@ def assemble_loop(
     owners, handoffs = OwnerSlots(), count(1)
     lanes = [_lane(config, model, owners, handoffs, parts or PageParts()) for model in models]
     return EngineLoop(
-        lanes, owners=owners, clock_s=clock_s, port=port, handoff_bytes=config.handoff_bytes
+        lanes, owners=owners, clock_s=clock_s, port=port, handoff_bytes=config.turn_bytes
     )
 
 
-def _load(
-    config: NodeConfig, source: ModelSource, parts: PageParts
-) -> Iterator[LoadedModel[PagedCache]]:
-    """Load a checkpoint once, and make each of its page pools."""
-    decoder = load_model(
+def _load(config: NodeConfig, source: ModelSource) -> LoadedDecoder:
+    return load_model(
         Path(source.directory),
         dtype=_DTYPES[config.dtype],
         device=config.device,
         weights=config.weights,
         deterministic=config.deterministic,
     )
-    for phases in config.pools_of(source):
-        yield _with_pages(config, source, decoder, phases, parts)
+
+
+def _cache_bytes(config: NodeConfig, memory: Callable[[str], DeviceMemory]) -> int:
+    """Return how much each page pool may take, once all weights are loaded."""
+    fraction = config.filled_fraction
+    if fraction is None:
+        return config.cache_bytes or DEFAULT_CACHE_BYTES
+    device = memory(config.device)
+    left = left_bytes(device.total_bytes, device.free_bytes, fraction)
+    if left < 1:
+        raise ConfigurationError(
+            f"memory_fraction {fraction!r} of {device.total_bytes} bytes of {config.device!r} leaves "
+            f"nothing for pages: {device.total_bytes - device.free_bytes} bytes are taken; use a larger "
+            "fraction, smaller weights or fewer models"
+        )
+    return left // sum(len(config.pools_of(source)) for source in config.models)
 
 
 def _with_pages(
@@ -139,15 +162,15 @@ def _with_pages(
     decoder: LoadedDecoder,
     phases: tuple[Phase, ...],
     parts: PageParts,
+    cache_bytes: int,
 ) -> LoadedModel[PagedCache]:
     cache_format = SERVED_FORMATS[config.cache_of(source, phases[0])]
     page_bytes = bytes_per_page(decoder.config, cache_format)
-    cache_bytes = config.cache_bytes or DEFAULT_CACHE_BYTES
     num_pages = config.num_pages or pages_in(cache_bytes, page_bytes)
     if num_pages < 1:
         raise ConfigurationError(
-            f"cache_bytes {cache_bytes!r} hold no page of {source.id}, "
-            f"which takes {page_bytes} bytes, beside the pool's own one"
+            f"{cache_bytes} bytes for each pool (cache_bytes or memory_fraction) hold no page of "
+            f"{source.id}, which takes {page_bytes} bytes, beside the pool's own one"
         )
     cache = PagedCache.allocate(
         decoder.config, num_pages=num_pages, cache_format=cache_format, device=config.device

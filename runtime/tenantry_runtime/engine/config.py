@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tenantry_runtime.cache.budget import DEFAULT_MEMORY_FRACTION
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.cache.prefix import MAX_TREES
 from tenantry_runtime.core import Phase
@@ -14,10 +15,14 @@ DtypeName: TypeAlias = Literal["float32", "bfloat16"]
 WeightsName: TypeAlias = Literal["stored", "dense"]
 
 DEFAULT_CACHE_BYTES = 256 << 20
-"""Per page pool. 32 sequences of 4,096 tokens take 230 MiB in a decoder of 1,800 cached bytes per token."""
+"""Per page pool, on a CPU. 32 sequences of 4,096 tokens take 230 MiB in a decoder of 1,800 cached bytes per token."""
 
-DEFAULT_HANDOFF_BYTES = 4 << 20
-"""One to two pages of a released model, a hundred of a nano one."""
+CPU_HANDOFF_BYTES = 4 << 20
+"""A page of a released model, or fifty of a nano one."""
+
+GPU_HANDOFF_BYTES = 64 << 20
+"""A dozen pages of a released model: all slots between front and loop (`pool/shared_pages.py`). They
+cross in about a millisecond, of steps that take twenty; one page a step would be 0.2 GB/s."""
 
 # one 16-bit owner slot is public, one nobody's; every sequence and every prefix tree may be of another tenant
 _MAX_OWNERS = (1 << 16) - 2
@@ -75,16 +80,35 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     num_pages: int | None = None
     """Per page pool; excludes `cache_bytes`."""
     cache_bytes: int | None = None
-    """Per page pool: twice as much where a model's members have one each. None: `num_pages`, else `DEFAULT_CACHE_BYTES`."""
+    """Per page pool: twice as much where a model's members have one each. None: `num_pages`, else
+    `memory_fraction`, else `DEFAULT_CACHE_BYTES` on a CPU."""
+    memory_fraction: float | None = None
+    """Of the device's memory, for weights, activations and all page pools, which share what is left of
+    it alike; excludes the two before. None: `DEFAULT_MEMORY_FRACTION` on a GPU."""
     max_batch: int = 64
     """Sequences of one page pool that hold pages at one time."""
     max_waiting: int = 512
     """Sequences of one page pool in the queue; more are refused with `capacity`."""
     chunk_tokens: int = 512
     """Prompt tokens per step: the longest that a running answer waits."""
-    handoff_bytes: int = DEFAULT_HANDOFF_BYTES
+    handoff_bytes: int | None = None
     """Of pages that hand-offs bring, and that they take away, per turn: what they may add to a step.
-    A page of more bytes passes alone."""
+    A page of more bytes passes alone. None: as is fit for the device."""
+
+    @property
+    def turn_bytes(self) -> int:
+        """`handoff_bytes`, whether it was given or not."""
+        if self.handoff_bytes is not None:
+            return self.handoff_bytes
+        return CPU_HANDOFF_BYTES if self.device == "cpu" else GPU_HANDOFF_BYTES
+
+    @property
+    def filled_fraction(self) -> float | None:
+        """`memory_fraction`, whether it was given or not; None: something else says how many pages there are."""
+        if self.memory_fraction is not None or self.device == "cpu":
+            return self.memory_fraction
+        is_said = self.num_pages is not None or self.cache_bytes is not None
+        return None if is_said else DEFAULT_MEMORY_FRACTION
 
     def cache_of(self, source: ModelSource, phase: Phase = "decode") -> CacheName:
         """Return the format of the pages of one of a model's members."""
@@ -121,8 +145,13 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if self.deterministic and self.device == "cpu" and self.threads > 1:
             # with more, torch cuts elementwise work in the middle of a row, wherever that falls
             raise ValueError(f"deterministic needs threads to be 1 on a CPU, not {self.threads!r}")
-        if self.num_pages is not None and self.cache_bytes is not None:
-            raise ValueError("give either num_pages or cache_bytes, not both")
+        budgets = (self.num_pages, self.cache_bytes, self.memory_fraction)
+        if sum(budget is not None for budget in budgets) > 1:
+            raise ValueError("give one of num_pages, cache_bytes and memory_fraction")
+        if self.memory_fraction is not None and not 0 < self.memory_fraction <= 1:
+            raise ValueError(
+                f"memory_fraction must be above 0 and at most 1, not {self.memory_fraction!r}"
+            )
         num_pools = sum(len(self.pools_of(model)) for model in self.models)
         if (self.max_batch + MAX_TREES) * num_pools > _MAX_OWNERS:
             raise ValueError(

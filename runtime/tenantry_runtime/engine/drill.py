@@ -94,6 +94,7 @@ def drill_config(config: NodeConfig) -> NodeConfig:
         threads=1 if config.device == "cpu" else config.threads,
         num_pages=NUM_PAGES,
         cache_bytes=None,
+        memory_fraction=None,
         max_incidents=1 << 30,
         # prompts have to wait for one another, so that there are some to be damaged
         chunk_tokens=min(config.chunk_tokens, CHUNK_TOKENS),

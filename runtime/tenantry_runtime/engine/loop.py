@@ -40,7 +40,7 @@ from tenantry_runtime.pool.page_port import PagePort
 from tenantry_runtime.pool.step_loop import Tell
 
 from .arrivals import Arrival, Arrivals
-from .config import DEFAULT_HANDOFF_BYTES
+from .config import CPU_HANDOFF_BYTES
 from .deadlines import Deadlines
 from .flights import Flights
 from .guide import Guide
@@ -72,7 +72,7 @@ class EngineLoop:
         owners: OwnerSlots,
         clock_s: Callable[[], float] = time.time,
         port: PagePort | None = None,
-        handoff_bytes: int = DEFAULT_HANDOFF_BYTES,
+        handoff_bytes: int = CPU_HANDOFF_BYTES,
     ) -> None:
         """`clock_s` gives Unix time in seconds; `port` leads to other nodes."""
         self._lanes = tuple(lanes)

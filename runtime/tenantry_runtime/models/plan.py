@@ -17,7 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenantry_runtime.cache.budget import bytes_per_page, num_pages
+from tenantry_runtime.cache.budget import (
+    DEFAULT_MEMORY_FRACTION,
+    bytes_per_page,
+    num_pages,
+    usable_bytes,
+)
 from tenantry_runtime.cache.formats import CacheFormat
 from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.errors import ConfigurationError
@@ -36,9 +41,6 @@ GPU_BYTES: Mapping[str, int] = {
     "b200": 183_359 << 20,
 }
 """Memory as nvidia-smi states it."""
-
-DEFAULT_MEMORY_FRACTION = 0.831
-"""Of an H200's memory: where the published 686,000 tokens of Kimi fit (table above)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class Gpus:
     num_gpus: int
     bytes_per_gpu: int
     memory_fraction: float = DEFAULT_MEMORY_FRACTION
-    """Of each GPU, for weights, activations and pages; the rest is the driver's and the libraries'."""
+    """Of each GPU, for weights, activations and pages."""
     activation_bytes: int = 0
     """Per GPU, within the fraction."""
 
@@ -78,7 +80,7 @@ class Gpus:
     @property
     def usable_bytes(self) -> int:
         """Per GPU."""
-        return int(self.bytes_per_gpu * self.memory_fraction)
+        return usable_bytes(self.bytes_per_gpu, self.memory_fraction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

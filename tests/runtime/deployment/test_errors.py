@@ -197,7 +197,7 @@ BROKEN = {
     ),
     "two sizes of one cache": (
         TWO_NODES + "num_pages = 10\ncache_bytes = 1000",
-        "nodes[1]: give either num_pages or cache_bytes, not both",
+        "nodes[1]: give one of num_pages, cache_bytes and memory_fraction",
     ),
     # of pools
     "formats that no hand-off converts": (

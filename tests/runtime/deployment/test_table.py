@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec import NODEFAULT, UNSET
 
+from tenantry_runtime.cache.budget import DEFAULT_MEMORY_FRACTION
 from tenantry_runtime.deployment import file
 from tenantry_runtime.deployment.file import (
     CatalogPart,
@@ -20,7 +21,12 @@ from tenantry_runtime.deployment.file import (
     StorePart,
 )
 from tenantry_runtime.edge.workers_config import WorkersConfig
-from tenantry_runtime.engine.config import DEFAULT_CACHE_BYTES, NodeConfig
+from tenantry_runtime.engine.config import (
+    CPU_HANDOFF_BYTES,
+    DEFAULT_CACHE_BYTES,
+    GPU_HANDOFF_BYTES,
+    NodeConfig,
+)
 from tenantry_runtime.pool.tls import TlsFiles
 
 TABLES: dict[str, type[msgspec.Struct]] = {
@@ -64,5 +70,18 @@ def test_a_default_is_as_stated(name: str, field: Any) -> None:
         case _:
             # none, or what other keys make of it
             assert stated not in ("required", "true", "false")
-    if name == "nodes.cache_bytes":
-        assert stated == f"{DEFAULT_CACHE_BYTES >> 20} MiB"
+
+
+@pytest.mark.parametrize(
+    ("name", "stated"),
+    [
+        ("nodes.cache_bytes", f"{DEFAULT_CACHE_BYTES >> 20} MiB on a CPU"),
+        ("nodes.memory_fraction", f"{DEFAULT_MEMORY_FRACTION} of a GPU"),
+        (
+            "nodes.handoff_bytes",
+            f"{CPU_HANDOFF_BYTES >> 20} MiB, {GPU_HANDOFF_BYTES >> 20} MiB on a GPU",
+        ),
+    ],
+)
+def test_a_default_by_the_device_is_as_stated(name: str, stated: str) -> None:
+    assert ROWS[name] == stated

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from support.engine import Transcript, a_submit, assert_nothing_is_held, run_to_end
-from tenantry_runtime.cache.formats import CacheName
+from tenantry_runtime.cache.formats import CACHE_FORMATS, CacheName
 from tenantry_runtime.core import Sampling
 from tenantry_runtime.engine.build import build_loop
 from tenantry_runtime.engine.config import ModelSource, NodeConfig
+from tenantry_runtime.engine.device_memory import DeviceMemory, memory_of
 from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.errors import CheckpointError, ConfigurationError
+from tenantry_runtime.models.loader import load_config
 from tenantry_runtime.pool.messages import Submit
 
 CHECKPOINTS = Path(str(files("tenantry_runtime"))) / "checkpoints"
@@ -76,5 +80,45 @@ def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
 
 def test_a_cache_too_small_for_one_page_is_refused() -> None:
     source = ModelSource(id="m", directory=str(CHECKPOINTS / MODELS[0]))
-    with pytest.raises(ConfigurationError, match="cache_bytes 100 hold no page of m"):
+    with pytest.raises(ConfigurationError, match=r"100 bytes .*cache_bytes.* hold no page of m"):
         build_loop(NodeConfig(models=(source,), cache_bytes=100))
+
+
+def test_pools_share_what_weights_leave_of_a_fraction_of_the_memory() -> None:
+    asked: list[str] = []
+
+    def memory(device: str) -> DeviceMemory:
+        asked.append(device)
+        return DeviceMemory(total_bytes=1_000_000_000, free_bytes=690_000_000)
+
+    kimi, glm = (ModelSource(id=name, directory=str(CHECKPOINTS / name)) for name in MODELS)
+    config = NodeConfig(models=(kimi, replace(glm, separate_pools=True)), memory_fraction=0.4)
+    loop = build_loop(config, memory=memory)
+
+    # 310 MB are taken, 400 MB may be: 30 MB for each of three pools, in each of which a page is a sink
+    page_bytes = [
+        64 * CACHE_FORMATS["bf16"].bytes_per_token(load_config(CHECKPOINTS / name))
+        for name in MODELS
+    ]
+    kimi_pages, glm_pages = (30_000_000 // num_bytes - 1 for num_bytes in page_bytes)
+    assert asked == ["cpu"]
+    assert [lane.pool.num_pages for lane in loop.lanes] == [
+        kimi_pages,
+        glm_pages,
+        glm_pages,
+    ]
+
+
+def test_a_fraction_that_weights_alone_exceed_is_refused() -> None:
+    source = ModelSource(id="m", directory=str(CHECKPOINTS / MODELS[0]))
+    config = NodeConfig(models=(source,), memory_fraction=0.4)
+    with pytest.raises(
+        ConfigurationError, match=r"memory_fraction 0\.4 of 1000 bytes .* 600 bytes"
+    ):
+        build_loop(config, memory=lambda _: DeviceMemory(total_bytes=1000, free_bytes=400))
+
+
+def test_the_memory_of_this_machine_is_what_its_system_says() -> None:
+    memory = memory_of("cpu")
+    assert memory.total_bytes == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < memory.free_bytes < memory.total_bytes

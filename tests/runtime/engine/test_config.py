@@ -42,6 +42,24 @@ def test_members_share_a_pool_where_they_keep_their_pages_alike(
 
 
 @pytest.mark.parametrize(
+    ("fields", "fraction", "turn_bytes"),
+    [
+        ("", None, 4 << 20),
+        (', "memory_fraction": 0.5', 0.5, 4 << 20),
+        (', "device": "cuda"', 0.831, 64 << 20),
+        (', "device": "cuda:1", "memory_fraction": 0.9', 0.9, 64 << 20),
+        (', "device": "cuda", "cache_bytes": 1000', None, 64 << 20),
+        (', "device": "cuda", "num_pages": 7, "handoff_bytes": 9', None, 9),
+    ],
+)
+def test_what_is_left_out_is_as_is_fit_for_the_device(
+    fields: str, fraction: float | None, turn_bytes: int
+) -> None:
+    config = msgspec.json.decode("{" + MODELS + fields + "}", type=NodeConfig)
+    assert (config.filled_fraction, config.turn_bytes) == (fraction, turn_bytes)
+
+
+@pytest.mark.parametrize(
     ("fields", "problem"),
     [
         ('"models": []', "models"),
@@ -53,7 +71,11 @@ def test_members_share_a_pool_where_they_keep_their_pages_alike(
         (MODELS + ', "threads": 0', "threads must be at least 1, not 0"),
         (MODELS + ', "max_waiting": 0', "max_waiting must be at least 1, not 0"),
         (MODELS + ', "max_batch": 70000', "must be at most 61438, not 70000"),
-        (MODELS + ', "num_pages": 8, "cache_bytes": 9', "either num_pages or cache_bytes"),
+        (MODELS + ', "num_pages": 8, "cache_bytes": 9', "give one of num_pages, cache_bytes"),
+        (MODELS + ', "num_pages": 8, "memory_fraction": 0.5', "give one of num_pages"),
+        (MODELS + ', "cache_bytes": 8, "memory_fraction": 0.5', "give one of num_pages"),
+        (MODELS + ', "memory_fraction": 0', "memory_fraction must be above 0 and at most 1, not 0"),
+        (MODELS + ', "memory_fraction": 1.5', "memory_fraction must be above 0 and at most 1"),
         (MODELS + ', "deterministic": true, "threads": 2', "threads to be 1 on a CPU, not 2"),
         (MODELS + ', "handoff_bytes": 0', "handoff_bytes must be at least 1, not 0"),
         (model('"phases": []'), "phases of 'm' must name prefill, decode or both"),

@@ -13,7 +13,7 @@ from tenantry_recipes.bench.node_config import MODEL
 from tenantry_recipes.nano.models import checkpoint_directory
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.core import Phase
-from tenantry_runtime.engine.config import DEFAULT_HANDOFF_BYTES, ModelSource, NodeConfig
+from tenantry_runtime.engine.config import ModelSource, NodeConfig
 from tenantry_runtime.text import TextModel, load_text
 
 from . import real_pages
@@ -32,7 +32,8 @@ class Subject:
     max_batch: int
     cache_bytes: int | None = None
     """Of a pool; None: what a node has by itself."""
-    handoff_bytes: int = DEFAULT_HANDOFF_BYTES
+    handoff_bytes: int | None = None
+    """Per turn; None: what a node has by itself."""
 
     @classmethod
     @contextmanager

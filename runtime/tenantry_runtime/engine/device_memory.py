@@ -1,0 +1,30 @@
+"""How much memory a node's device has, and has left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+_MEMINFO = Path("/proc/meminfo")
+"""Lines such as "MemAvailable:   123 kB", where kB is 1,024 bytes (proc_meminfo(5))."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    total_bytes: int
+    free_bytes: int
+    """That neither this process nor any other holds."""
+
+
+def memory_of(device: str) -> DeviceMemory:
+    """Ask the driver, or of a CPU the system: then the machine's, whatever a container is given."""
+    if torch.device(device).type == "cpu":
+        lines = (line.split() for line in _MEMINFO.read_text().splitlines())
+        held = {name: 1024 * int(value) for name, value, *_ in lines}
+        return DeviceMemory(total_bytes=held["MemTotal:"], free_bytes=held["MemAvailable:"])
+    # what loading has left to the allocator is free
+    torch.cuda.empty_cache()
+    free_bytes, total_bytes = torch.cuda.mem_get_info(torch.device(device))
+    return DeviceMemory(total_bytes=total_bytes, free_bytes=free_bytes)
