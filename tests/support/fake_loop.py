@@ -56,6 +56,8 @@ class FakeLoopConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int = 1_000_000
     problem: str | None = None
     """Refuse to start, with this."""
+    fault: str | None = None
+    """Fail to start, with this, as a fault in a program does."""
     load_s: float = 0.0
 
 
@@ -181,4 +183,6 @@ def build_fake_loop(config: bytes, _port: PagePort) -> FakeLoop:
     time.sleep(decoded.load_s)
     if decoded.problem is not None:
         raise ConfigurationError(decoded.problem)
+    if decoded.fault is not None:
+        raise RuntimeError(decoded.fault)
     return FakeLoop(decoded)

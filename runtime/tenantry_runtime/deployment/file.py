@@ -27,9 +27,9 @@
 | nodes.address | required | "unix:PATH", or "HOST:PORT" as other machines reach it |
 | nodes.listen | address | where it listens, if not there: "0.0.0.0:PORT" |
 | nodes.members | required | what it runs: "MODEL:prefill", "MODEL:decode" |
-| nodes.device | "cpu" | |
+| nodes.device | "cpu" | that, "cuda" or "cuda:N" |
 | nodes.threads | 1 | of a CPU |
-| nodes.dtype | "float32" | of computation, and of weights that are not kept as stored |
+| nodes.dtype | "float32", "bfloat16" on a GPU | of computation, and of weights that are not kept as stored |
 | nodes.weights | by the model's size | "stored" or "dense": how matrices are kept in memory |
 | nodes.cache | "bf16" | format of its members' pages |
 | nodes.cache_bytes | 256 MiB on a CPU | per pool of pages |

@@ -35,8 +35,8 @@ from tenantry_runtime.pool.page_port import PagePort
 from .background import Layers
 from .config import DEFAULT_CACHE_BYTES, DtypeName, ModelSource, NodeConfig
 from .coverage import Coverage, find_coverage
-from .device_memory import DeviceMemory, memory_of
 from .device_runner import DeviceRunner
+from .devices import DeviceMemory, memory_of, require_device
 from .exchange import ServiceExchange
 from .fairness import VirtualCounters
 from .guide import Guides
@@ -102,8 +102,23 @@ def build_loop(
     `port` leads to other nodes; without one hand-offs stay within this one. `memory` says what a device
     has left once weights are there.
     """
+    require_device(config.device)
     torch.set_num_threads(config.threads)
-    parts = parts or PageParts()
+    try:
+        return _build(config, parts or PageParts(), port, memory)
+    except torch.OutOfMemoryError as error:
+        raise ConfigurationError(
+            f"weights, pages and first passes do not fit into the memory of {config.device!r} ({error}); "
+            "use a smaller memory_fraction, smaller weights or fewer models"
+        ) from error
+
+
+def _build(
+    config: NodeConfig,
+    parts: PageParts,
+    port: PagePort | None,
+    memory: Callable[[str], DeviceMemory],
+) -> EngineLoop:
     decoders = [_load(config, source) for source in config.models]
     cache_bytes = _cache_bytes(config, memory)
     models = (
@@ -133,7 +148,7 @@ def assemble_loop(
 def _load(config: NodeConfig, source: ModelSource) -> LoadedDecoder:
     return load_model(
         Path(source.directory),
-        dtype=_DTYPES[config.dtype],
+        dtype=_DTYPES[config.compute_dtype],
         device=config.device,
         weights=config.weights,
         deterministic=config.deterministic,
@@ -313,7 +328,7 @@ def _spec(
     return MemberSpec(
         model=model.source.id,
         phase=phase,
-        weights=model.weights or config.dtype,
+        weights=model.weights or config.compute_dtype,
         cache=config.cache_of(model.source, phase),
         context_tokens=min(model.decoder.config.context_tokens, model.num_pages * PAGE_TOKENS),
         revision=model.revision,

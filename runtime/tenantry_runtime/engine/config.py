@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -23,6 +24,8 @@ CPU_HANDOFF_BYTES = 4 << 20
 GPU_HANDOFF_BYTES = 64 << 20
 """A dozen pages of a released model: all slots between front and loop (`pool/shared_pages.py`). They
 cross in about a millisecond, of steps that take twenty; one page a step would be 0.2 GB/s."""
+
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 # one 16-bit owner slot is public, one nobody's; every sequence and every prefix tree may be of another tenant
 _MAX_OWNERS = (1 << 16) - 2
@@ -60,13 +63,14 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Decoded from JSON; a bad value raises `msgspec.ValidationError` there, `ValueError` here."""
 
     models: tuple[ModelSource, ...]
-    dtype: DtypeName = "float32"
-    """Of computation, and of weights that are not kept as stored."""
+    dtype: DtypeName | None = None
+    """Of computation, and of weights that are not kept as stored. None: as is fit for the device."""
     weights: WeightsName | None = None
     """How matrices are kept in memory; None: dense where a model is small (`models/loader.py`)."""
     cache: CacheName = "bf16"
     """Format of the pages (`cache/formats.py`), where a model names no other."""
     device: str = "cpu"
+    """That, or a GPU: "cuda", "cuda:1"."""
     threads: int = 1
     """Of torch's operators on a CPU. More than free cores costs more than it brings."""
     deterministic: bool = False
@@ -96,16 +100,25 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     A page of more bytes passes alone. None: as is fit for the device."""
 
     @property
+    def is_on_gpu(self) -> bool:
+        return self.device != "cpu"
+
+    @property
+    def compute_dtype(self) -> DtypeName:
+        """`dtype`, whether it was given or not."""
+        return self.dtype or ("bfloat16" if self.is_on_gpu else "float32")
+
+    @property
     def turn_bytes(self) -> int:
         """`handoff_bytes`, whether it was given or not."""
         if self.handoff_bytes is not None:
             return self.handoff_bytes
-        return CPU_HANDOFF_BYTES if self.device == "cpu" else GPU_HANDOFF_BYTES
+        return GPU_HANDOFF_BYTES if self.is_on_gpu else CPU_HANDOFF_BYTES
 
     @property
     def filled_fraction(self) -> float | None:
         """`memory_fraction`, whether it was given or not; None: something else says how many pages there are."""
-        if self.memory_fraction is not None or self.device == "cpu":
+        if self.memory_fraction is not None or not self.is_on_gpu:
             return self.memory_fraction
         is_said = self.num_pages is not None or self.cache_bytes is not None
         return None if is_said else DEFAULT_MEMORY_FRACTION
@@ -142,7 +155,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         ids = [model.id for model in self.models]
         if not ids or len(set(ids)) < len(ids):
             raise ValueError(f"models must name one or more different ids, not {ids!r}")
-        if self.deterministic and self.device == "cpu" and self.threads > 1:
+        if not _DEVICE.fullmatch(self.device):
+            raise ValueError(f"device must be cpu, cuda or cuda:N, not {self.device!r}")
+        if self.is_on_gpu and self.dtype == "float32":
+            raise ValueError("dtype must be bfloat16 on a GPU, whose kernels compute in that alone")
+        if self.deterministic and not self.is_on_gpu and self.threads > 1:
             # with more, torch cuts elementwise work in the middle of a row, wherever that falls
             raise ValueError(f"deterministic needs threads to be 1 on a CPU, not {self.threads!r}")
         budgets = (self.num_pages, self.cache_bytes, self.memory_fraction)

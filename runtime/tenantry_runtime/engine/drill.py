@@ -91,7 +91,7 @@ def drill_config(config: NodeConfig) -> NodeConfig:
     return replace(
         config,
         deterministic=True,
-        threads=1 if config.device == "cpu" else config.threads,
+        threads=config.threads if config.is_on_gpu else 1,
         num_pages=NUM_PAGES,
         cache_bytes=None,
         memory_fraction=None,

@@ -149,10 +149,12 @@ def _serve(channel: LoopChannel, port: SharedMemoryPort, log: LoopLog, build: Bu
     try:
         loop = build(received[0], port)
     except ConfigurationError as error:
-        _tell_last(log, channel)
-        channel.post(encode(Unusable(problem=str(error))))
-        channel.flush()
-        return FAILED
+        return _refuse(str(error), log, channel)
+    except Exception as error:
+        # nobody foresaw it: the log has its traceback, and whoever started the node is told what it was
+        _log.exception("the step loop could not be made")
+        problem = f"the step loop could not be made: {type(error).__name__}: {error}"
+        return _refuse(problem, log, channel)
 
     members = loop.describe()
     _log.info(
@@ -171,6 +173,14 @@ def _serve(channel: LoopChannel, port: SharedMemoryPort, log: LoopLog, build: Bu
     finally:
         loop.close()
     return 0
+
+
+def _refuse(problem: str, log: LoopLog, channel: LoopChannel) -> int:
+    """Say why there will be no loop."""
+    _tell_last(log, channel)
+    channel.post(encode(Unusable(problem=problem)))
+    channel.flush()
+    return FAILED
 
 
 def _apply(loop: StepLoop, port: SharedMemoryPort, channel: LoopChannel, message: bytes) -> None:

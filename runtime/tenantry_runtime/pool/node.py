@@ -192,6 +192,7 @@ async def _grpc_server(config: NodeProcessConfig, service: NodeService) -> Async
     try:
         yield
     finally:
+        service.close()
         # streams end by themselves once read; `stop` bounds that and must not be cut short
         with anyio.CancelScope(shield=True):
             await server.stop(FLUSH_S)

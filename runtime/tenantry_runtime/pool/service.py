@@ -62,7 +62,8 @@ class NodeService:
         self._reached_at = reached_at
         self._members: tuple[MemberDescription, ...] = ()
         self._statistics: NodeStatistics | None = None
-        self._is_ready = anyio.Event()
+        self._is_settled = anyio.Event()
+        """Whether there will be members: set with them, or when the node ends."""
         self._maps: PageMaps | None = None
         self._asked_pages_s = -MIN_INTERVAL_S
         self._maps_came = anyio.Event()
@@ -86,7 +87,12 @@ class NodeService:
     def open(self, members: tuple[MemberDescription, ...]) -> None:
         """Answer handshakes from now on."""
         self._members = members
-        self._is_ready.set()
+        self._is_settled.set()
+
+    def close(self) -> None:
+        """Answer all who wait, for the node ends."""
+        self._is_settled.set()
+        self._maps_came.set()
 
     def note(self, statistics: NodeStatistics) -> None:
         self._statistics = replace(statistics, incarnation=self._incarnation)
@@ -99,7 +105,9 @@ class NodeService:
             raise  # `abort` has raised already
 
         # an edge that asks while the members load is answered as soon as they are there
-        await self._is_ready.wait()
+        await self._is_settled.wait()
+        if not self._members:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the node ends before it was ready")
         return encode(
             NodeDescription(
                 version=version,

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import torch
 from msgspec.structs import replace
 
 from support.engine import Transcript, a_submit, assert_nothing_is_held, run_to_end
@@ -14,7 +15,7 @@ from tenantry_runtime.cache.formats import CACHE_FORMATS, CacheName
 from tenantry_runtime.core import Sampling
 from tenantry_runtime.engine.build import build_loop
 from tenantry_runtime.engine.config import ModelSource, NodeConfig
-from tenantry_runtime.engine.device_memory import DeviceMemory, memory_of
+from tenantry_runtime.engine.devices import DeviceMemory, memory_of, require_device
 from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.errors import CheckpointError, ConfigurationError
 from tenantry_runtime.models.loader import load_config
@@ -116,6 +117,24 @@ def test_a_fraction_that_weights_alone_exceed_is_refused() -> None:
         ConfigurationError, match=r"memory_fraction 0\.4 of 1000 bytes .* 600 bytes"
     ):
         build_loop(config, memory=lambda _: DeviceMemory(total_bytes=1000, free_bytes=400))
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    require_device("cpu")
+    with pytest.raises(ConfigurationError, match=r"cuda:99': PyTorch .* (no CUDA|GPUs here)"):
+        require_device("cuda:99")
+
+
+def test_what_does_not_fit_into_the_devices_memory_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr("tenantry_runtime.engine.build.warm_up", full)
+    source = ModelSource(id="m", directory=str(CHECKPOINTS / MODELS[0]))
+    with pytest.raises(ConfigurationError, match=r"do not fit .*2\.00 GiB.* memory_fraction"):
+        build_loop(NodeConfig(models=(source,), num_pages=2))
 
 
 def test_the_memory_of_this_machine_is_what_its_system_says() -> None:

@@ -42,20 +42,21 @@ def test_members_share_a_pool_where_they_keep_their_pages_alike(
 
 
 @pytest.mark.parametrize(
-    ("fields", "fraction", "turn_bytes"),
+    ("fields", "dtype", "fraction", "turn_bytes"),
     [
-        ("", None, 4 << 20),
-        (', "memory_fraction": 0.5', 0.5, 4 << 20),
-        (', "device": "cuda"', 0.831, 64 << 20),
-        (', "device": "cuda:1", "memory_fraction": 0.9', 0.9, 64 << 20),
-        (', "device": "cuda", "cache_bytes": 1000', None, 64 << 20),
-        (', "device": "cuda", "num_pages": 7, "handoff_bytes": 9', None, 9),
+        ("", "float32", None, 4 << 20),
+        (', "memory_fraction": 0.5, "dtype": "bfloat16"', "bfloat16", 0.5, 4 << 20),
+        (', "device": "cuda"', "bfloat16", 0.831, 64 << 20),
+        (', "device": "cuda:1", "memory_fraction": 0.9', "bfloat16", 0.9, 64 << 20),
+        (', "device": "cuda", "cache_bytes": 1000', "bfloat16", None, 64 << 20),
+        (', "device": "cuda", "num_pages": 7, "handoff_bytes": 9', "bfloat16", None, 9),
     ],
 )
 def test_what_is_left_out_is_as_is_fit_for_the_device(
-    fields: str, fraction: float | None, turn_bytes: int
+    fields: str, dtype: str, fraction: float | None, turn_bytes: int
 ) -> None:
     config = msgspec.json.decode("{" + MODELS + fields + "}", type=NodeConfig)
+    assert config.compute_dtype == dtype
     assert (config.filled_fraction, config.turn_bytes) == (fraction, turn_bytes)
 
 
@@ -86,6 +87,9 @@ def test_what_is_left_out_is_as_is_fit_for_the_device(
         (model('"phases": ["train"]'), "train"),
         (model('"phases": ["decode"], "prefill_cache": "bf16"'), "prefill_cache of 'm' needs"),
         (MODELS + ', "dtype": "float16"', "float16"),
+        (MODELS + ', "device": "gpu"', "device must be cpu, cuda or cuda:N, not 'gpu'"),
+        (MODELS + ', "device": "cuda:"', "device must be cpu, cuda or cuda:N, not 'cuda:'"),
+        (MODELS + ', "device": "cuda", "dtype": "float32"', "dtype must be bfloat16 on a GPU"),
         (MODELS + ', "pages": 8', "pages"),
         ('"models": [{"id": "a"}]', "directory"),
     ],

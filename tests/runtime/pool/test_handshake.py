@@ -12,11 +12,13 @@ import grpc
 import msgspec
 import pytest
 
+from support.fake_loop import FakeLoopConfig
 from support.fake_node import ENDLESS, PATIENCE_S, a_node, a_submit
 from support.raw_edge import RawEdge, a_raw_edge
 from tenantry_runtime.errors import IncompatibleNode
 from tenantry_runtime.pool.client import connect
 from tenantry_runtime.pool.messages import PROTOCOL_VERSION, SERVICE, Hello, NodeDescription, Step
+from tenantry_runtime.pool.node import UNUSABLE
 from tenantry_runtime.pool.service import VersionMismatch, agreed_version
 from tenantry_runtime.pool.wire import encode
 
@@ -50,6 +52,25 @@ def test_the_newest_common_version_is_chosen(newest: int, oldest: int, agreed: i
 def test_no_common_version_names_both_ranges() -> None:
     with pytest.raises(VersionMismatch, match=r"1 to 2, edge 'e' speaks 3 to 4"):
         agreed_version(Hello(edge="e", version=4, oldest_version=3))
+
+
+@pytest.mark.asyncio
+async def test_an_edge_that_waits_for_a_node_which_cannot_start_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = FakeLoopConfig(load_s=1.0, problem="no such model")
+    async with a_node(tmp_path, config) as node:
+        with anyio.fail_after(PATIENCE_S), pytest.raises(grpc.aio.AioRpcError) as caught:
+            # shakes hands before anything else
+            async with a_raw_edge(node.address):
+                pass
+        with anyio.fail_after(PATIENCE_S):
+            assert await node.process.wait() == UNUSABLE
+
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "ends before it was ready" in str(caught.value.details())
+    # what nobody can do anything about is not in the node's log
+    assert capfd.readouterr().err.splitlines()[-1].endswith("no such model")
 
 
 @pytest.mark.asyncio

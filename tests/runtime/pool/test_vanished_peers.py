@@ -289,6 +289,19 @@ async def test_a_node_that_cannot_be_built_says_why(
 
 
 @pytest.mark.asyncio
+async def test_a_node_that_fails_to_be_built_says_last_what_failed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with a_node(tmp_path, FakeLoopConfig(fault="an error of the driver")) as node:
+        with anyio.fail_after(PATIENCE_S):
+            assert await node.process.wait() == UNUSABLE
+
+    *before, last = capfd.readouterr().err.splitlines()
+    assert last.endswith("the step loop could not be made: RuntimeError: an error of the driver")
+    assert any("Traceback" in line for line in before)
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("config", "problem"),
     [

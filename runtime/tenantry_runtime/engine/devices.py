@@ -1,4 +1,4 @@
-"""How much memory a node's device has, and has left."""
+"""What a node computes on: whether it is there, and how much memory it has left."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
+from tenantry_runtime.errors import ConfigurationError
 
 _MEMINFO = Path("/proc/meminfo")
 """Lines such as "MemAvailable:   123 kB", where kB is 1,024 bytes (proc_meminfo(5))."""
@@ -16,6 +18,23 @@ class DeviceMemory:
     total_bytes: int
     free_bytes: int
     """That neither this process nor any other holds."""
+
+
+def require_device(device: str) -> None:
+    """Raise `ConfigurationError` where there is no such device."""
+    named = torch.device(device)
+    if named.type == "cpu":
+        return
+    if torch.version.cuda is None:
+        raise ConfigurationError(
+            f"device {device!r}: PyTorch {torch.__version__} has no CUDA; install a build that has"
+        )
+    num_gpus = torch.cuda.device_count()
+    if (named.index or 0) >= num_gpus:
+        raise ConfigurationError(
+            f"device {device!r}: PyTorch sees {num_gpus} GPUs here; look at nvidia-smi and "
+            "CUDA_VISIBLE_DEVICES"
+        )
 
 
 def memory_of(device: str) -> DeviceMemory:
