@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from support.conversions import converted
 from tenantry_recipes.nano import dims
 from tenantry_recipes.nano.dense import DenseAttend
 from tenantry_recipes.nano.examples import PackedRow
+from tenantry_recipes.nano.export import read_checkpoint
 from tenantry_recipes.nano.models import NanoModel
 from tenantry_recipes.nano.parameters import ParameterSource
 from tenantry_recipes.nano.phases import Phase, phases
@@ -20,7 +23,7 @@ from tenantry_recipes.nano.train import Trainer
 from tenantry_runtime.cache.checked import CheckedBatch
 from tenantry_runtime.cache.formats import SERVED_FORMATS
 from tenantry_runtime.cache.paged import PagedCache
-from tenantry_runtime.models import ForwardBatch, load_config, load_model
+from tenantry_runtime.models import Decoder, ForwardBatch, load_config, load_model
 from tenantry_runtime.models.config import Family
 
 VOCABULARY = {"vocab_size": 64, "eos_token_id": 1, "pad_token_id": 2}
@@ -183,6 +186,28 @@ def test_an_exported_model_can_be_trained_on(tmp_path: Path) -> None:
     embedding = further.source.parameters["model.embed_tokens.weight"]
     stored = trainer.source.parameters["model.embed_tokens.weight"].bfloat16().float()
     assert torch.equal(embedding, stored)
+
+
+def test_glm_learns_with_what_its_files_hold_and_with_what_a_conversion_makes_of_it(
+    tmp_path: Path,
+) -> None:
+    trainer = Trainer(a_model("glm", tmp_path), seed=1)
+    rounding = replace(STEADY, is_rounding=True)
+    expert, other = "model.layers.1.mlp.experts.3.up_proj", "model.layers.1.self_attn.o_proj"
+
+    read_back: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for step in range(2):
+        trainer.step(rounding, rows(step))
+        read_back.append((trainer.source.rounded(expert), trainer.source.rounded(other)))
+        trainer.export(tmp_path / str(step))
+    converted(tmp_path / "1", tmp_path / "int4", rest="fp8")
+
+    for directory, (expert_weight, other_weight) in zip(("0", "int4"), read_back, strict=True):
+        further = ParameterSource("glm", seed=2)
+        Decoder(trainer.model.decoder_config, further)
+        read_checkpoint(tmp_path / directory, "glm", further)
+        assert torch.equal(further.parameters[f"{expert}.weight"], expert_weight), directory
+        assert torch.equal(further.parameters[f"{other}.weight"], other_weight), directory
 
 
 def test_balancing_prefers_experts_that_few_rows_chose() -> None:

@@ -2,7 +2,8 @@
 
 `ParameterSource` gives the serving layers trainable parameters, so that training and serving share
 one definition. In the last phase it rounds weights to the format they will be stored in on every
-use (straight-through gradients), so that the network learns to live with the rounding.
+use (straight-through gradients), so that the network learns to live with the rounding. GLM's files
+hold FP8, and operators convert its experts to INT4, so it learns to live with both.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch.nn.functional import linear
@@ -30,6 +32,8 @@ KEPT_WIDE = re.compile(r".*(embed_tokens|lm_head|norm|mlp\.gate(?!_)|weights_pro
 EXPERT = re.compile(r".*mlp\.experts\.\d+\.(gate|up|down)_proj")
 """What the released INT4 files pack."""
 
+ExpertFormat = Literal["int4", "fp8"]
+
 
 class ParameterSource:
     """A `WeightSource` of float32 parameters, drawn from N(0, 1/in) with a seed."""
@@ -41,6 +45,8 @@ class ParameterSource:
         self.expert_loads: dict[str, torch.Tensor] = {}
         """Rows per expert in the last pass, by expert prefix."""
         self.is_rounding = False
+        self.expert_format: ExpertFormat = "int4" if family == "kimi" else "fp8"
+        """What `rounded` gives of experts; what the files hold, unless it is set."""
         self._family = family
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -111,17 +117,15 @@ class ParameterSource:
             bias += step * (wide.mean() - wide).sign()
 
     def rounded(self, name: str) -> torch.Tensor:
-        """Return a weight as it will be read back from its stored format."""
+        """Return a weight as it will be read back from its stored or converted format."""
         weight = self.parameters[f"{name}.weight"]
-        if self._family == "kimi":
-            if not EXPERT.fullmatch(name):
-                return weight
-            groups = weight.unflatten(-1, (-1, INT4_GROUP))
+        is_fp8 = self._family == "glm" and not KEPT_WIDE.fullmatch(name)
+        stored = dequantize_fp8(quantize_fp8(weight)) if is_fp8 else weight
+        if self.expert_format == "int4" and EXPERT.fullmatch(name):
+            groups = stored.unflatten(-1, (-1, INT4_GROUP))
             scale = int4_scale(groups).float()
             return (int4_round(groups, scale) * scale).flatten(-2)
-        if KEPT_WIDE.fullmatch(name):
-            return weight
-        return dequantize_fp8(quantize_fp8(weight))
+        return stored
 
     def _weight(self, name: str) -> torch.Tensor:
         weight = self.parameters[f"{name}.weight"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,8 @@ class Trainer:
                 group["lr"] = learning_rate
             optimizer.zero_grad(set_to_none=True)
         self.source.is_rounding = phase.is_rounding
+        if self.model.family == "glm":
+            self.source.expert_format = "int4" if self.step_number % 2 else "fp8"
         report = self._backward(phase, rows)
         torch.nn.utils.clip_grad_norm_(self._main_parameters, 1.0)
         for optimizer in self._optimizers:
@@ -242,15 +244,14 @@ def _parameter_groups(
 
 
 def train(
-    model: NanoModel, state_file: Path, *, seed: int, scale: float, start_from: Path | None
+    model: NanoModel, state_file: Path, *, seed: int, plan: Sequence[Phase], start_from: Path | None
 ) -> Trainer:
-    """Run all phases from where the state left off; return the trained model."""
+    """Run the plan's phases from where the state left off; return the trained model."""
     trainer = Trainer(model, seed=seed)
     if state_file.exists():
         trainer.load(state_file)
     elif start_from is not None:
         trainer.start_from(start_from)
-    plan = phases(model.family, scale)
     while trainer.phase_number < len(plan):
         phase = plan[trainer.phase_number]
         _run_phase(trainer, phase, state_file, seed)
@@ -293,6 +294,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--scale", type=float, default=1.0, help="factor on every phase's steps")
+    parser.add_argument("--skip", type=int, default=0, help="phases to leave out, from the first")
     parser.add_argument(
         "--export-only", action="store_true", help="write the model as the saved state has it"
     )
@@ -308,7 +310,7 @@ def main() -> None:
             model,
             state_file,
             seed=arguments.seed,
-            scale=arguments.scale,
+            plan=phases(model.family, arguments.scale)[arguments.skip :],
             start_from=arguments.start_from,
         )
     trainer.export(arguments.out or checkpoint_directory(arguments.model))
