@@ -44,6 +44,12 @@ RUNTIME_PACKAGES = ("torch", "grpc", "granian", "starlette", "sqlalchemy", "safe
     help="Format of the models' cache; fp8 holds almost twice the tokens.",
 )
 @click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    help="What models compute on: cpu, cuda or cuda:N.",
+)
+@click.option(
     "--pools",
     is_flag=True,
     help="Run prefill and decode as two nodes, as on a cluster; one node is faster here.",
@@ -70,6 +76,7 @@ def dev(
     store_url: str | None,
     catalog: Path | None,
     cache: Literal["bf16", "fp8"],
+    device: str,
     pools: bool,
     unsafe_no_sandbox: bool,
     demo: bool,
@@ -94,6 +101,7 @@ def dev(
             store=store_url or None,
             catalog=catalog,
             cache=cache,
+            device=device,
             pools=pools,
             unsafe_no_sandbox=unsafe_no_sandbox,
             demo=demo,

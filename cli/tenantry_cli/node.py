@@ -62,6 +62,14 @@ def _tls_options(whose: str) -> Callable[[_Command], _Command]:
     type=click.Choice(["bf16", "fp8"]),
     help="Format of the prefill members' cache, if it is another.",
 )
+@click.option(
+    "--device", default="cpu", show_default=True, help="What it computes on: cpu, cuda or cuda:N."
+)
+@click.option(
+    "--memory-fraction",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Of the device's memory, for its weights and cache.  [default: 0.831 of a GPU]",
+)
 @_tls_options("The node's")
 @click.option(
     "--drain-s",
@@ -79,6 +87,8 @@ def node(
     catalog: Path | None,
     cache: Literal["bf16", "fp8"],
     prefill_cache: Literal["bf16", "fp8"] | None,
+    device: str,
+    memory_fraction: float | None,
     tls_ca: Path | None,
     tls_certificate: Path | None,
     tls_key: Path | None,
@@ -109,6 +119,8 @@ def node(
         catalog=catalog,
         cache=cache,
         prefill_cache=prefill_cache,
+        device=device,
+        memory_fraction=memory_fraction,
         tls=_tls_files(tls_ca, tls_certificate, tls_key),
         drain_s=drain_s,
     )

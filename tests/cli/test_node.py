@@ -52,6 +52,13 @@ def test_the_prefill_cache_is_that_of_models_with_a_prefill_member() -> None:
     assert (glm.cache, glm.prefill_cache) == ("fp8", None)
 
 
+def test_a_node_computes_where_it_is_told_to() -> None:
+    engine = engine_of("kimi-k2.6:decode", device="cuda:1", memory_fraction=0.5)
+    assert (engine.device, engine.memory_fraction) == ("cuda:1", 0.5)
+    with pytest.raises(ConfigurationError, match="device must be cpu, cuda or cuda:N, not 'gpu'"):
+        engine_of("kimi-k2.6:decode", device="gpu")
+
+
 @pytest.mark.parametrize(
     ("members", "problem"),
     [

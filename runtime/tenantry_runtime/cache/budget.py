@@ -31,13 +31,8 @@ def bytes_per_page(config: ModelConfig, cache: CacheFormat) -> int:
 
 
 def usable_bytes(total_bytes: int, memory_fraction: float) -> int:
-    """Return what weights, activations and pages may fill of a device's memory."""
+    """Return what one process may fill of a device's memory: weights, activations and pages."""
     return int(total_bytes * memory_fraction)
-
-
-def left_bytes(total_bytes: int, free_bytes: int, memory_fraction: float) -> int:
-    """Return what pages may take of a device that holds its weights; below 1: nothing."""
-    return free_bytes - (total_bytes - usable_bytes(total_bytes, memory_fraction))
 
 
 def num_pages(cache_bytes: int, page_bytes: int) -> int:

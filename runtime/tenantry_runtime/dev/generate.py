@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec import UNSET
+
+from tenantry_runtime.cache.budget import DEFAULT_MEMORY_FRACTION
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.catalog import Catalog
 from tenantry_runtime.core import Phase
@@ -32,6 +35,7 @@ def one_machine(
     state_dir: Path,
     store: str | None = None,
     cache: CacheName,
+    device: str = "cpu",
     has_pools: bool,
     workers: WorkersConfig | None = None,
     socket: Callable[[str], Path],
@@ -40,8 +44,10 @@ def one_machine(
 
     One node runs both phases, in one pool of pages, which is fastest; with `has_pools` each phase
     has a node, as on a cluster: prefill keeps its pages in BF16, and what decode keeps is handed
-    over. `cache` is the format of the pages that answers are decoded from.
+    over. `cache` is the format of the pages that answers are decoded from. All of it computes on
+    `device`, of which two nodes get a half each if it is a GPU.
     """
+    is_halved = has_pools and device != "cpu"
 
     def node(name: str, phases: tuple[Phase, ...], cache: CacheName) -> NodePart:
         members = [f"{entry.names[-1]}:{phase}" for entry in catalog.entries for phase in phases]
@@ -49,6 +55,8 @@ def one_machine(
             name=name,
             address=f"unix:{socket(name)}",
             members=tuple(members),
+            device=UNSET if device == "cpu" else device,
+            memory_fraction=DEFAULT_MEMORY_FRACTION / 2 if is_halved else UNSET,
             cache=cache,
             # whoever ends it is the one who asks it things
             drain_s=0.0,

@@ -38,6 +38,7 @@ def serve(
     store: str | None = None,
     catalog: Path | None = None,
     cache: CacheName = "bf16",
+    device: str = "cpu",
     pools: bool = False,
     unsafe_no_sandbox: bool = False,
     demo: bool = False,
@@ -45,8 +46,8 @@ def serve(
     """Serve the catalog's models on this machine until a signal; return the exit code.
 
     Says on standard output what it does, and on standard error why it cannot. `store` is the URL of
-    a PostgreSQL database to use instead of SQLite; `cache` is the format of the models' pages; with
-    `pools` each phase is a node of its own. Workers run if this machine can confine them, or with
+    a PostgreSQL database to use instead of SQLite; `cache` is the format of the models' pages; they
+    compute on `device`, that or "cuda:1"; with `pools` each phase is a node of its own. Workers run if this machine can confine them, or with
     `unsafe_no_sandbox` in any case. `demo` asks every model one question after the start.
     """
     console = Console(out=sys.stdout, errors=sys.stderr)
@@ -62,6 +63,7 @@ def serve(
                 state_dir=state.path,
                 store=store,
                 cache=cache,
+                device=device,
                 has_pools=pools,
                 workers=WorkersConfig(
                     is_optional=True,

@@ -14,7 +14,7 @@ from typing import Generic
 import torch
 
 from tenantry_runtime.cache.allocator import PageAllocator
-from tenantry_runtime.cache.budget import bytes_per_page, left_bytes, num_pages as pages_in
+from tenantry_runtime.cache.budget import bytes_per_page, num_pages as pages_in, usable_bytes
 from tenantry_runtime.cache.formats import SERVED_FORMATS
 from tenantry_runtime.cache.owners import OwnerSlots
 from tenantry_runtime.cache.paged import PagedCache
@@ -161,12 +161,13 @@ def _cache_bytes(config: NodeConfig, memory: Callable[[str], DeviceMemory]) -> i
     if fraction is None:
         return config.cache_bytes or DEFAULT_CACHE_BYTES
     device = memory(config.device)
-    left = left_bytes(device.total_bytes, device.free_bytes, fraction)
+    # others may be on it too
+    left = min(usable_bytes(device.total_bytes, fraction) - device.held_bytes, device.free_bytes)
     if left < 1:
         raise ConfigurationError(
             f"memory_fraction {fraction!r} of {device.total_bytes} bytes of {config.device!r} leaves "
-            f"nothing for pages: {device.total_bytes - device.free_bytes} bytes are taken; use a larger "
-            "fraction, smaller weights or fewer models"
+            f"nothing for pages: this node's weights take {device.held_bytes}, and {device.free_bytes} "
+            "are free; use a larger fraction, smaller weights or fewer models"
         )
     return left // sum(len(config.pools_of(source)) for source in config.models)
 

@@ -87,8 +87,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Per page pool: twice as much where a model's members have one each. None: `num_pages`, else
     `memory_fraction`, else `DEFAULT_CACHE_BYTES` on a CPU."""
     memory_fraction: float | None = None
-    """Of the device's memory, for weights, activations and all page pools, which share what is left of
-    it alike; excludes the two before. None: `DEFAULT_MEMORY_FRACTION` on a GPU."""
+    """Of the device's memory, for this node's weights, activations and page pools, which share what is
+    left of it alike; excludes the two before. None: `DEFAULT_MEMORY_FRACTION` on a GPU."""
     max_batch: int = 64
     """Sequences of one page pool that hold pages at one time."""
     max_waiting: int = 512

@@ -40,6 +40,8 @@ class NodeOptions:
     cache: CacheName = "bf16"
     """Of decode members, and of prefill members where nothing else is said."""
     prefill_cache: CacheName | None = None
+    device: str = "cpu"
+    memory_fraction: float | None = None
     tls: TlsFiles | None = None
     drain_s: float = DEFAULT_DRAIN_S
 
@@ -51,7 +53,12 @@ def node_config(options: NodeOptions) -> NodeProcessConfig:
         require_safe(options.reached_at, options.tls)
     sources = model_sources(options, load_catalog(options.catalog))
     try:
-        engine = NodeConfig(models=sources, cache=options.cache)
+        engine = NodeConfig(
+            models=sources,
+            cache=options.cache,
+            device=options.device,
+            memory_fraction=options.memory_fraction,
+        )
         return NodeProcessConfig(
             address=options.address,
             reached_at=options.reached_at,

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 import pytest
 
+from tenantry_runtime.cache.budget import DEFAULT_MEMORY_FRACTION
 from tenantry_runtime.catalog import load_catalog
 from tenantry_runtime.deployment import Deployment, load_deployment, to_toml
 from tenantry_runtime.deployment.configurations import edge_config, node_config
@@ -26,6 +27,7 @@ def generated(
     folder: Path,
     *,
     cache: Literal["bf16", "fp8"] = "bf16",
+    device: str = "cpu",
     has_pools: bool = False,
     catalog: Path | None = None,
     store: str | None = None,
@@ -39,6 +41,7 @@ def generated(
             state_dir=state.path,
             store=store,
             cache=cache,
+            device=device,
             has_pools=has_pools,
             workers=workers,
             socket=state.socket,
@@ -82,6 +85,19 @@ def test_pools_are_a_prefill_node_in_bf16_and_a_decode_node_in_the_format_asked_
         assert [model.id for model in config.models] == [KIMI, GLM]
         assert {model.phases for model in config.models} == {(phase,)}
         assert {model.cache for model in config.models} == {kept}
+
+
+def test_two_nodes_share_a_gpu(tmp_path: Path) -> None:
+    alone = engine(generated(tmp_path / "one", device="cuda:1"), 0)
+    assert (alone.device, alone.filled_fraction) == ("cuda:1", DEFAULT_MEMORY_FRACTION)
+
+    deployment = generated(tmp_path / "two", device="cuda", has_pools=True)
+    halves = [engine(deployment, place) for place in range(2)]
+    assert [each.device for each in halves] == ["cuda", "cuda"]
+    assert [each.filled_fraction for each in halves] == [DEFAULT_MEMORY_FRACTION / 2] * 2
+
+    on_cpu = generated(tmp_path / "cpu", has_pools=True)
+    assert [engine(on_cpu, place).filled_fraction for place in range(2)] == [None, None]
 
 
 def test_the_store_is_the_one_that_is_named(tmp_path: Path) -> None:

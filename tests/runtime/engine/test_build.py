@@ -19,6 +19,8 @@ from tenantry_runtime.engine.devices import DeviceMemory, memory_of, require_dev
 from tenantry_runtime.engine.loop import EngineLoop
 from tenantry_runtime.errors import CheckpointError, ConfigurationError
 from tenantry_runtime.models.loader import load_config
+from tenantry_runtime.models.plan import Gpus, find_model, plan_member
+from tenantry_runtime.models.sizes import WeightFormat
 from tenantry_runtime.pool.messages import Submit
 
 CHECKPOINTS = Path(str(files("tenantry_runtime"))) / "checkpoints"
@@ -85,38 +87,65 @@ def test_a_cache_too_small_for_one_page_is_refused() -> None:
         build_loop(NodeConfig(models=(source,), cache_bytes=100))
 
 
-def test_pools_share_what_weights_leave_of_a_fraction_of_the_memory() -> None:
+@pytest.mark.parametrize(
+    ("free_bytes", "pool_bytes"), [(690_000_000, 30_000_000), (60_000_000, 20_000_000)]
+)
+def test_pools_share_what_weights_and_others_leave_of_the_memory(
+    free_bytes: int, pool_bytes: int
+) -> None:
     asked: list[str] = []
 
     def memory(device: str) -> DeviceMemory:
         asked.append(device)
-        return DeviceMemory(total_bytes=1_000_000_000, free_bytes=690_000_000)
+        return DeviceMemory(
+            total_bytes=1_000_000_000, free_bytes=free_bytes, held_bytes=310_000_000
+        )
 
     kimi, glm = (ModelSource(id=name, directory=str(CHECKPOINTS / name)) for name in MODELS)
     config = NodeConfig(models=(kimi, replace(glm, separate_pools=True)), memory_fraction=0.4)
     loop = build_loop(config, memory=memory)
 
-    # 310 MB are taken, 400 MB may be: 30 MB for each of three pools, in each of which a page is a sink
-    page_bytes = [
-        64 * CACHE_FORMATS["bf16"].bytes_per_token(load_config(CHECKPOINTS / name))
+    # 90 MB for three pools, if as much is free; in each of them a page is a sink
+    kimi_pages, glm_pages = (
+        pool_bytes // (64 * CACHE_FORMATS["bf16"].bytes_per_token(load_config(CHECKPOINTS / name)))
+        - 1
         for name in MODELS
-    ]
-    kimi_pages, glm_pages = (30_000_000 // num_bytes - 1 for num_bytes in page_bytes)
+    )
     assert asked == ["cpu"]
-    assert [lane.pool.num_pages for lane in loop.lanes] == [
-        kimi_pages,
-        glm_pages,
-        glm_pages,
-    ]
+    assert [lane.pool.num_pages for lane in loop.lanes] == [kimi_pages, glm_pages, glm_pages]
 
 
-def test_a_fraction_that_weights_alone_exceed_is_refused() -> None:
+def test_what_a_node_gives_to_pages_is_what_a_plan_says() -> None:
+    # of a tenth of a GPU, since these pages are really allocated
+    directory = CHECKPOINTS / MODELS[0]
+    gpus = Gpus(num_gpus=1, bytes_per_gpu=1_000_000_000, memory_fraction=0.1)
+    plan = plan_member(
+        find_model(str(directory)),
+        weights=WeightFormat(experts="bf16"),
+        cache=CACHE_FORMATS["bf16"],
+        gpus=gpus,
+    )
+
+    loop = build_loop(
+        NodeConfig(models=(ModelSource(id="m", directory=str(directory)),), memory_fraction=0.1),
+        memory=lambda _: DeviceMemory(
+            total_bytes=gpus.bytes_per_gpu,
+            free_bytes=gpus.bytes_per_gpu - plan.gpu_weight_bytes,
+            held_bytes=plan.gpu_weight_bytes,
+        ),
+    )
+
+    assert [lane.pool.num_pages for lane in loop.lanes] == [plan.num_pages]
+
+
+@pytest.mark.parametrize(("free_bytes", "held_bytes"), [(600, 400), (0, 100)])
+def test_a_fraction_that_leaves_nothing_is_refused(free_bytes: int, held_bytes: int) -> None:
     source = ModelSource(id="m", directory=str(CHECKPOINTS / MODELS[0]))
     config = NodeConfig(models=(source,), memory_fraction=0.4)
-    with pytest.raises(
-        ConfigurationError, match=r"memory_fraction 0\.4 of 1000 bytes .* 600 bytes"
-    ):
-        build_loop(config, memory=lambda _: DeviceMemory(total_bytes=1000, free_bytes=400))
+    memory = DeviceMemory(total_bytes=1000, free_bytes=free_bytes, held_bytes=held_bytes)
+    problem = rf"memory_fraction 0\.4 of 1000 bytes .* take {held_bytes}, and {free_bytes} are free"
+    with pytest.raises(ConfigurationError, match=problem):
+        build_loop(config, memory=lambda _: memory)
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
@@ -141,3 +170,5 @@ def test_the_memory_of_this_machine_is_what_its_system_says() -> None:
     memory = memory_of("cpu")
     assert memory.total_bytes == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 0 < memory.free_bytes < memory.total_bytes
+    # torch is in it
+    assert 50 << 20 < memory.held_bytes < memory.total_bytes

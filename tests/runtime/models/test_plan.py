@@ -10,7 +10,6 @@ import pytest
 
 from support.released_configs import GLM_5_2, KIMI_K2_6
 from support.released_layouts import write_config
-from tenantry_runtime.cache.budget import left_bytes
 from tenantry_runtime.cache.formats import CACHE_FORMATS
 from tenantry_runtime.errors import CheckpointError, ConfigurationError
 from tenantry_runtime.models.plan import (
@@ -122,12 +121,6 @@ def test_what_weights_and_activations_leave_is_pages() -> None:
     page_bytes = 64 * 48_012
     assert plan.num_pages == plan.gpu_cache_bytes // page_bytes - 1
     assert plan.num_tokens == 64 * plan.num_pages
-
-
-def test_a_node_that_has_loaded_those_weights_finds_as_much_for_its_pages() -> None:
-    plan = planned("kimi-k2.6", "fp8", h200s(0.831))
-    free_bytes = H200_BYTES - plan.gpu_weight_bytes
-    assert left_bytes(H200_BYTES, free_bytes, 0.831) == plan.gpu_cache_bytes
 
 
 def test_a_sequence_takes_whole_pages() -> None:
