@@ -10,12 +10,14 @@ Cache layout, per layer, in the cache's dtype (BF16, or float32 in tests; FP8 ha
 | value | C = L + rope | latent (L), then the rotated shared key |
 
 A slot is page * page size + token. S sequences, P page-table columns, T rows, N heads, K gathered
-rows, C cached values, L latent values. Scores and sums are float32.
+rows, C cached values, L latent values, M heads that have keys and values of their own, D values of a
+key, V of a value. Scores and sums are float32.
 """
 
 from __future__ import annotations
 
 import torch
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 
 def append_rows(pool: torch.Tensor, slot_T: torch.Tensor, row_TC: torch.Tensor) -> None:
@@ -71,3 +73,34 @@ def prefill_attention(
     score_NTK = (q_TNC.float().transpose(0, 1) @ kv_KC.T).mul_(scale).add_(bias_TK)
     sum_NTL = torch.softmax(score_NTK, -1) @ kv_KC[:, :latent_dim]
     return sum_NTL.transpose(0, 1).reshape(num_rows, num_heads, latent_dim)
+
+
+def fused_attention(
+    q_TND: torch.Tensor,
+    key_MKD: torch.Tensor,
+    value_MKV: torch.Tensor,
+    bias_TK: torch.Tensor | None,
+    scale: float,
+    value_dim: int,
+) -> torch.Tensor:
+    """Return attention's sums [T, N, value_dim] of the last T of K tokens, each seeing all up to it.
+
+    M is N, or 1 where all heads share keys and values, of which the first `value_dim` are summed.
+    bias_TK: 0 where a query may see a row, -inf where not. q, key and value are of one dtype, so is
+    the result.
+    """
+    num_rows, num_heads, width = q_TND.shape
+    num_keys = key_MKD.shape[1]
+    bias = q_TND.new_zeros(num_rows, num_keys) if bias_TK is None else bias_TK.to(q_TND.dtype)
+    is_later = torch.ones_like(bias, dtype=torch.bool).triu_(num_keys - num_rows + 1)
+    # torch's fused form wants values as wide as keys
+    value = pad(value_MKV[..., :value_dim], (0, width - value_dim))
+    shape = 1, num_heads, num_keys, width
+    sum_NTD = scaled_dot_product_attention(
+        q_TND.transpose(0, 1)[None],
+        key_MKD.expand(shape),
+        value.expand(shape),
+        attn_mask=bias.masked_fill(is_later, -torch.inf),
+        scale=scale,
+    )[0]
+    return sum_NTD[..., :value_dim].transpose(0, 1)

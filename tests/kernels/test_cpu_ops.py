@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from tenantry_kernels.cpu import blocks, compiler, kernels, ops
 from tenantry_kernels.experts import route_to_experts, swiglu
 from tenantry_kernels.paged_mla import (
     decode_attention,
+    fused_attention,
     gather_rows,
     prefill_attention,
     slots_of,
@@ -25,6 +26,10 @@ from tenantry_kernels.paged_mla import (
 from tenantry_kernels.sparse_index import index_scores_batch
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+Chunk: TypeAlias = Callable[..., torch.Tensor]
+CHUNKS = pytest.mark.parametrize(
+    "attend", [ops.chunk_attention, fused_attention], ids=["compiled", "torch's"]
+)
 # one row, fewer than a block, a block, one row more, blocks and a rest
 ROWS = pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 5, 23])
 # nothing, one token, both sides of a page's edge, several pages
@@ -286,14 +291,21 @@ def test_attention_with_queries_in_bf16_sums_as_exactly() -> None:
 @pytest.mark.parametrize("num_before", [0, 3, 64])
 @pytest.mark.parametrize(("width", "values"), [(21, 15), (96, 64)])
 @pytest.mark.parametrize("is_shared", [True, False])
+@CHUNKS
 def test_a_chunks_rows_see_what_is_before_them_and_themselves(
-    num_rows: int, num_before: int, width: int, values: int, is_shared: bool, dtype: torch.dtype
+    attend: Chunk,
+    num_rows: int,
+    num_before: int,
+    width: int,
+    values: int,
+    is_shared: bool,
+    dtype: torch.dtype,
 ) -> None:
     num_keys = num_before + num_rows
     q = noise(num_rows, 5, width).to(dtype)
     key = noise(1 if is_shared else 5, num_keys, width, seed=1).to(dtype)
     value = key if is_shared else noise(5, num_keys, values, seed=2).to(dtype)
-    sums = ops.chunk_attention(q, key, value, None, 0.2, values)
+    sums = attend(q, key, value, None, 0.2, values)
     score = 0.2 * q.double().transpose(0, 1) @ key.double().mT
     seen = torch.ones(num_rows, num_keys).tril(num_before).bool()
     weight = score.masked_fill(~seen, -torch.inf).softmax(-1)
@@ -306,13 +318,14 @@ def test_a_chunks_rows_see_what_is_before_them_and_themselves(
 
 
 @DTYPES
-def test_a_chunks_rows_see_the_chosen_positions_only(dtype: torch.dtype) -> None:
+@CHUNKS
+def test_a_chunks_rows_see_the_chosen_positions_only(attend: Chunk, dtype: torch.dtype) -> None:
     q, kv = noise(20, 2, 32).to(dtype), noise(1, 30, 32, seed=1).to(dtype)
     # every row sees itself and every third before it
     position = torch.arange(30)
     chosen = (position % 3 == 0) | (position == position[10:, None])
     bias = torch.zeros(20, 30).masked_fill_(~chosen, -torch.inf)
-    sums = ops.chunk_attention(q, kv, kv, bias, 0.3, 32)
+    sums = attend(q, kv, kv, bias, 0.3, 32)
     for t in range(20):
         mine = kv[0, : 11 + t][chosen[t, : 11 + t]]
         expected = latent_sums(q[t], mine, 0.3, 32).to(dtype)

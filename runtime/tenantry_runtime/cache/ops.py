@@ -249,7 +249,7 @@ class RowOps:
     chunk: Callable[..., torch.Tensor]
     """`paged_mla.prefill_attention`."""
     compiled_chunk: Callable[..., torch.Tensor] | None = None
-    """`cpu.ops.chunk_attention`."""
+    """`cpu.ops.chunk_attention` or `paged_mla.fused_attention`."""
     compiled_choice: Callable[..., torch.Tensor] | None = None
     """`cpu.ops.chosen_attention`."""
     compiled_index: Callable[..., torch.Tensor] | None = None
@@ -268,6 +268,12 @@ def _append_fp8(pool: torch.Tensor, slot_T: torch.Tensor, row_TC: torch.Tensor) 
 def _read_fp8(pool: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
     read = fp8_ops.gather_rows if is_compiled("rows", pool) else fp8_rows.gather_rows
     return read(pool, slot)
+
+
+def _attend_chunk(q_TND: torch.Tensor, *rest: Any) -> torch.Tensor:
+    is_small = is_compiled("chunk", q_TND)
+    attend = cpu.chunk_attention if is_small else paged_mla.fused_attention
+    return attend(q_TND, *rest)
 
 
 def wire_as_kept(pool: torch.Tensor, page_P: torch.Tensor) -> torch.Tensor:
@@ -324,7 +330,7 @@ _TORCH_ROW_OPS = RowOps(
 _ROW_OPS: Mapping[DeviceName, RowOps] = {
     "cpu": replace(
         _TORCH_ROW_OPS,
-        compiled_chunk=cpu.chunk_attention,
+        compiled_chunk=_attend_chunk,
         compiled_choice=cpu.chosen_attention,
         compiled_index=cpu.chunk_choices,
     ),
