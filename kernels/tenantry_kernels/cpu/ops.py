@@ -154,12 +154,7 @@ def chunk_attention(
     scale: float,
     value_dim: int,
 ) -> torch.Tensor:
-    """Return attention's sums [T, N, value_dim] of the last T of K tokens, each seeing all up to it.
-
-    M is N, or 1 where all heads share keys and values, of which the first `value_dim` are summed.
-    bias_TK: float32, added to scores before they are scaled. q, key and value are of one dtype, so
-    is the result.
-    """
+    """`paged_mla.fused_attention`; bias_TK is float32."""
     out = q_TND.new_empty((*q_TND.shape[:2], value_dim))
     bias = np.empty((0, 0), np.float32) if bias_TK is None else _floats(bias_TK)
     kernels.chunk_attention(
