@@ -19,6 +19,12 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+TILE_ROWS = 64
+"""Of queries whose scores are in memory at one time."""
+
+TILE_VALUES = 2**19
+"""Of such scores, but one head's at least: 2 MB, a core's cache."""
+
 
 def append_rows(pool: torch.Tensor, slot_T: torch.Tensor, row_TC: torch.Tensor) -> None:
     """Write each row at its slot; slots past the pool go to the sink page.
@@ -104,3 +110,37 @@ def fused_attention(
         scale=scale,
     )[0]
     return sum_NTD[..., :value_dim].transpose(0, 1)
+
+
+def tiled_attention(
+    q_TND: torch.Tensor,
+    key_MKD: torch.Tensor,
+    value_MKV: torch.Tensor,
+    bias_TK: torch.Tensor | None,
+    scale: float,
+    value_dim: int,
+) -> torch.Tensor:
+    """`fused_attention` in float32, by a tile of rows and some heads at a time: faster there on a CPU."""
+    num_rows, num_heads, _ = q_TND.shape
+    num_keys = key_MKD.shape[1]
+    q_NTD = q_TND.transpose(0, 1) * scale
+    key_NKD = key_MKD.expand(num_heads, -1, -1)
+    value_NKV = value_MKV[..., :value_dim].expand(num_heads, -1, -1)
+    is_later = torch.ones(TILE_ROWS, TILE_ROWS, dtype=torch.bool).triu_(1)
+    sum_TNV = q_TND.new_empty(num_rows, num_heads, value_dim)
+    step = max(TILE_VALUES // (TILE_ROWS * num_keys), 1)
+    for first in range(0, num_heads, step):
+        heads = slice(first, first + step)
+        for start in range(0, num_rows, TILE_ROWS):
+            rows = slice(start, min(start + TILE_ROWS, num_rows))
+            length = rows.stop - start
+            seen = num_keys - num_rows + rows.stop
+            score_NTK = torch.bmm(q_NTD[heads, rows], key_NKD[heads, :seen].mT)
+            # of what the tile's last row sees, its first row does not see so much
+            own = score_NTK[..., seen - length :]
+            own.masked_fill_(is_later[:length, :length], -torch.inf)
+            if bias_TK is not None:
+                score_NTK += bias_TK[rows, :seen]
+            sums = torch.bmm(torch.softmax(score_NTK, -1), value_NKV[heads, :seen])
+            sum_TNV[rows, heads] = sums.transpose(0, 1)
+    return sum_TNV

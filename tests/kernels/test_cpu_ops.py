@@ -22,13 +22,21 @@ from tenantry_kernels.paged_mla import (
     gather_rows,
     prefill_attention,
     slots_of,
+    tiled_attention,
 )
 from tenantry_kernels.sparse_index import index_scores_batch
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 Chunk: TypeAlias = Callable[..., torch.Tensor]
 CHUNKS = pytest.mark.parametrize(
-    "attend", [ops.chunk_attention, fused_attention], ids=["compiled", "torch's"]
+    ("attend", "dtype"),
+    [
+        pytest.param(ops.chunk_attention, torch.float32, id="compiled-f32"),
+        pytest.param(ops.chunk_attention, torch.bfloat16, id="compiled-bf16"),
+        pytest.param(fused_attention, torch.float32, id="fused-f32"),
+        pytest.param(fused_attention, torch.bfloat16, id="fused-bf16"),
+        pytest.param(tiled_attention, torch.float32, id="tiled-f32"),
+    ],
 )
 # one row, fewer than a block, a block, one row more, blocks and a rest
 ROWS = pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 5, 23])
@@ -285,9 +293,8 @@ def test_attention_with_queries_in_bf16_sums_as_exactly() -> None:
         torch.testing.assert_close(sums[row], expected, rtol=0, atol=1e-5)
 
 
-@DTYPES
 # one row, both sides of a tile's edge, several tiles
-@pytest.mark.parametrize("num_rows", [1, 15, 16, 17, 40])
+@pytest.mark.parametrize("num_rows", [1, 15, 16, 17, 40, 64, 65, 130])
 @pytest.mark.parametrize("num_before", [0, 3, 64])
 @pytest.mark.parametrize(("width", "values"), [(21, 15), (96, 64)])
 @pytest.mark.parametrize("is_shared", [True, False])
@@ -317,7 +324,6 @@ def test_a_chunks_rows_see_what_is_before_them_and_themselves(
         torch.testing.assert_close(sums, theirs, **tolerance(dtype))
 
 
-@DTYPES
 @CHUNKS
 def test_a_chunks_rows_see_the_chosen_positions_only(attend: Chunk, dtype: torch.dtype) -> None:
     q, kv = noise(20, 2, 32).to(dtype), noise(1, 30, 32, seed=1).to(dtype)

@@ -249,7 +249,7 @@ class RowOps:
     chunk: Callable[..., torch.Tensor]
     """`paged_mla.prefill_attention`."""
     compiled_chunk: Callable[..., torch.Tensor] | None = None
-    """`cpu.ops.chunk_attention` or `paged_mla.fused_attention`."""
+    """`paged_mla.fused_attention`, in the form that is fastest for its rows."""
     compiled_choice: Callable[..., torch.Tensor] | None = None
     """`cpu.ops.chosen_attention`."""
     compiled_index: Callable[..., torch.Tensor] | None = None
@@ -271,8 +271,10 @@ def _read_fp8(pool: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
 
 
 def _attend_chunk(q_TND: torch.Tensor, *rest: Any) -> torch.Tensor:
-    is_small = is_compiled("chunk", q_TND)
-    attend = cpu.chunk_attention if is_small else paged_mla.fused_attention
+    if is_compiled("chunk", q_TND):
+        return cpu.chunk_attention(q_TND, *rest)
+    is_wide = q_TND.dtype == torch.float32
+    attend = paged_mla.tiled_attention if is_wide else paged_mla.fused_attention
     return attend(q_TND, *rest)
 
 
