@@ -16,6 +16,9 @@ PREFIX = "functions."
 
 # nine digits are more calls than a context holds; a longer number is part of a name
 _ID = re.compile(r"(?P<name>.*?)(?::(?P<number>[0-9]{1,9}))?", re.DOTALL)
+# JSON's; what else Python takes for white space is no JSON at all
+_WHITE_SPACE = " \t\n\r"
+
 _BARE_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -84,7 +87,7 @@ class KimiCallWriter(CallWriter):
             unsaid = self._arguments
         else:
             unsaid = ""
-        is_empty = not self._arguments.strip()
+        is_empty = not self._arguments.strip(_WHITE_SPACE)
         if is_empty:
             unsaid = "{}"
         if unsaid and self._index is not None:
@@ -106,7 +109,7 @@ class KimiCallWriter(CallWriter):
 
     def _inferred_name(self) -> str | None:
         """Find the one tool that could take these arguments."""
-        arguments = _parse_object(self._arguments or "{}")
+        arguments = _parse_object(self._arguments.strip(_WHITE_SPACE) or "{}")
         if arguments is None:
             return None
         fitting = [tool for tool in self._tools if _could_take(tool, arguments)]

@@ -99,7 +99,9 @@ def test_an_id_of_an_earlier_turn_is_not_used_again(
 
 
 @pytest.mark.parametrize(
-    "arguments", ['{"a": ', "[1]", "null", '{"a": 1}}', "Paris", '{"a": NaN}', "[" * 9999]
+    "arguments",
+    # white space for Python, but not for JSON, is among them
+    ['{"a": ', "[1]", "null", '{"a": 1}}', "Paris", '{"a": NaN}', "[" * 9999, "\u2028", "\x0b"],
 )
 def test_a_closed_call_whose_arguments_are_no_object_does_not_count(
     kimi: TextModel, arguments: str
@@ -120,10 +122,11 @@ def test_arguments_are_streamed_as_they_come(kimi: TextModel) -> None:
 
 
 def test_a_call_without_arguments_gets_an_empty_object(kimi: TextModel) -> None:
-    scripted = SECTION + "<|tool_call_begin|>functions.f:0<|tool_call_end|>" + call("g:1", "") + END
-    answer = answer_to(kimi, scripted)
-    assert [answer.arguments(0), answer.arguments(1)] == ["{}", "{}"]
-    assert answer.num_tool_calls == 2
+    unopened = "<|tool_call_begin|>functions.f:0<|tool_call_end|>"
+    scripted = SECTION + unopened + call("g:1", "") + call("2", " \n") + END
+    answer = answer_to(kimi, scripted, tools=[WEATHER])
+    assert [answer.arguments(place) for place in range(3)] == ["{}", "{}", "{}"]
+    assert answer.num_tool_calls == 3
 
 
 def test_a_bare_number_is_the_only_tool(kimi: TextModel) -> None:
