@@ -97,8 +97,10 @@ def fused_attention(
     """
     num_rows, num_heads, width = q_TND.shape
     num_keys = key_MKD.shape[1]
-    bias = q_TND.new_zeros(num_rows, num_keys) if bias_TK is None else bias_TK.to(q_TND.dtype)
-    is_later = torch.ones_like(bias, dtype=torch.bool).triu_(num_keys - num_rows + 1)
+    # 0 up to each row's own token
+    mask_TK = q_TND.new_full((num_rows, num_keys), -torch.inf).triu_(num_keys - num_rows + 1)
+    if bias_TK is not None:
+        mask_TK += bias_TK
     # torch's fused form wants values as wide as keys
     value = pad(value_MKV[..., :value_dim], (0, width - value_dim))
     shape = 1, num_heads, num_keys, width
@@ -106,7 +108,7 @@ def fused_attention(
         q_TND.transpose(0, 1)[None],
         key_MKD.expand(shape),
         value.expand(shape),
-        attn_mask=bias.masked_fill(is_later, -torch.inf),
+        attn_mask=mask_TK,
         scale=scale,
     )[0]
     return sum_NTD[..., :value_dim].transpose(0, 1)

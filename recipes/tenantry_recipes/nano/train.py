@@ -294,7 +294,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--scale", type=float, default=1.0, help="factor on every phase's steps")
-    parser.add_argument("--skip", type=int, default=0, help="phases to leave out, from the first")
+    parser.add_argument(
+        "--skip",
+        type=int,
+        default=0,
+        help="phases to leave out, from the first; as many whenever the state is resumed",
+    )
     parser.add_argument(
         "--export-only", action="store_true", help="write the model as the saved state has it"
     )

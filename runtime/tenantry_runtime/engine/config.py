@@ -11,6 +11,7 @@ from tenantry_runtime.cache.budget import DEFAULT_MEMORY_FRACTION
 from tenantry_runtime.cache.formats import CacheName
 from tenantry_runtime.cache.prefix import MAX_TREES
 from tenantry_runtime.core import Phase
+from tenantry_runtime.pool.shared_pages import BUDGET_BYTES
 
 DtypeName: TypeAlias = Literal["float32", "bfloat16"]
 WeightsName: TypeAlias = Literal["stored", "dense"]
@@ -21,9 +22,9 @@ DEFAULT_CACHE_BYTES = 256 << 20
 CPU_HANDOFF_BYTES = 4 << 20
 """A page of a released model, or fifty of a nano one."""
 
-GPU_HANDOFF_BYTES = 64 << 20
-"""A dozen pages of a released model: all slots between front and loop (`pool/shared_pages.py`). They
-cross in about a millisecond, of steps that take twenty; one page a step would be 0.2 GB/s."""
+GPU_HANDOFF_BYTES = BUDGET_BYTES
+"""All slots between front and loop: a dozen pages of a released model. They cross in about a
+millisecond, of steps that take twenty; one page a step would be 0.2 GB/s."""
 
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
@@ -118,10 +119,14 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def filled_fraction(self) -> float | None:
         """`memory_fraction`, whether it was given or not; None: something else says how many pages there are."""
-        if self.memory_fraction is not None or not self.is_on_gpu:
-            return self.memory_fraction
-        is_said = self.num_pages is not None or self.cache_bytes is not None
-        return None if is_said else DEFAULT_MEMORY_FRACTION
+        is_left_out = self._num_budgets == 0
+        return DEFAULT_MEMORY_FRACTION if is_left_out and self.is_on_gpu else self.memory_fraction
+
+    @property
+    def _num_budgets(self) -> int:
+        """Of the ways to say how many pages there are, how many were used."""
+        budgets = (self.num_pages, self.cache_bytes, self.memory_fraction)
+        return sum(budget is not None for budget in budgets)
 
     def cache_of(self, source: ModelSource, phase: Phase = "decode") -> CacheName:
         """Return the format of the pages of one of a model's members."""
@@ -162,8 +167,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if self.deterministic and not self.is_on_gpu and self.threads > 1:
             # with more, torch cuts elementwise work in the middle of a row, wherever that falls
             raise ValueError(f"deterministic needs threads to be 1 on a CPU, not {self.threads!r}")
-        budgets = (self.num_pages, self.cache_bytes, self.memory_fraction)
-        if sum(budget is not None for budget in budgets) > 1:
+        if self._num_budgets > 1:
             raise ValueError("give one of num_pages, cache_bytes and memory_fraction")
         if self.memory_fraction is not None and not 0 < self.memory_fraction <= 1:
             raise ValueError(

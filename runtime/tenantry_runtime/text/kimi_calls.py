@@ -16,10 +16,10 @@ PREFIX = "functions."
 
 # nine digits are more calls than a context holds; a longer number is part of a name
 _ID = re.compile(r"(?P<name>.*?)(?::(?P<number>[0-9]{1,9}))?", re.DOTALL)
+_BARE_NUMBER = re.compile(r"[0-9]{1,9}")
+
 # JSON's; what else Python takes for white space is no JSON at all
 _WHITE_SPACE = " \t\n\r"
-
-_BARE_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class KimiCallWriter(CallWriter):

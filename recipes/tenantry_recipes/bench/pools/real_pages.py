@@ -18,12 +18,13 @@ from safetensors.torch import save_file
 
 from tenantry_recipes.bench.random_weights import random_weights
 from tenantry_recipes.nano.models import checkpoint_directory
+from tenantry_runtime.engine.config import GPU_HANDOFF_BYTES
 
 NAME = "kimi-k2.6-pages"
 CACHE_BYTES = 3 << 30
 """Of the decode node: a batch, and some prompts that come in."""
-HANDOFF_BYTES = 64 << 20
-"""In a turn: with the nano models' few, one page in each would bring 60 MB/s into steps this long."""
+HANDOFF_BYTES = GPU_HANDOFF_BYTES
+"""In a turn: with a CPU's few, one page in each would bring 60 MB/s into steps this long."""
 
 _NANO = "kimi-k2.6-nano"
 
