@@ -12,6 +12,7 @@ from support.text import KIMI_NANO
 from tenantry_recipes.bench.contender import BenchPrompt, Run
 from tenantry_recipes.bench.pools.handoff_overhead import NUM_WARM_UP, ONE_POOL, compare
 from tenantry_recipes.bench.pools.layouts import Subject
+from tenantry_recipes.bench.pools.meeting_port import MeetingPort
 from tenantry_recipes.bench.pools.pace import MOST_LATE_S, Pace
 from tenantry_recipes.bench.pools.pushed_steps import (
     Batch,
@@ -26,7 +27,8 @@ from tenantry_recipes.bench.pools.timed_node import TimedLoop, read_times
 from tenantry_recipes.bench.pools.turns import in_turns
 from tenantry_recipes.bench.prompts import MOST_TOKENS, long_prompts
 from tenantry_runtime.core import PAGE_TOKENS, FinishReason, RenderOptions
-from tenantry_runtime.pool.messages import NodeMessage, SequenceTokens, Step
+from tenantry_runtime.pool.messages import HandoffEnd, NodeMessage, SequenceTokens, Step
+from tenantry_runtime.pool.page_port import EndCame, PortEvent, SourceLost
 from tenantry_runtime.pool.step_loop import Tell
 
 
@@ -60,6 +62,16 @@ class FakeLoop:
 
 def a_prompt(num_tokens: int) -> BenchPrompt:
     return BenchPrompt(token_ids=(1,) * num_tokens, messages=(), options=RenderOptions())
+
+
+class FakePort:
+    """A port that says what it is told to say."""
+
+    def __init__(self, *turns: list[PortEvent]) -> None:
+        self._turns = list(turns)
+
+    def events(self) -> list[PortEvent]:
+        return self._turns.pop(0)
 
 
 def a_step(*finishes: FinishReason | None) -> Step:
@@ -170,6 +182,35 @@ def test_only_steps_of_the_whole_batch_are_timed(tmp_path: Path) -> None:
     assert earlier.at_s < later.at_s
     # a processor's time passes no faster than all time, but for what is between two looks
     assert 0 <= later.own_s - earlier.own_s <= later.at_s - earlier.at_s + 1e-3
+
+
+def test_the_hand_offs_of_a_batch_end_at_one_time() -> None:
+    def end(source: int, num_pages: int) -> EndCame:
+        return EndCame(
+            HandoffEnd(
+                handoff=source,
+                num_pages=num_pages,
+                first_token=1,
+                queued_ns=0,
+                prefill_started_ns=0,
+                first_token_ns=0,
+                num_prefill_chunks=1,
+            ),
+            source,
+        )
+
+    inner = FakePort(
+        [end(1, 4), end(2, 32)],
+        [],
+        [end(3, 32), SourceLost(handoff=9, source=9), end(4, 4)],
+        # the next batch
+        [end(5, 4)],
+        [end(6, 4)],
+    )
+    port = MeetingPort(inner, num_handoffs=2, num_pages=4)  # type: ignore[arg-type] # a stand-in
+
+    sources = [[event.source for event in port.events()] for _ in range(5)]  # type: ignore[union-attr]
+    assert sources == [[2], [], [3, 9, 1, 4], [], [5, 6]]
 
 
 @pytest.mark.parametrize("name", ["kimi-k2.6-nano", "glm-5.2-nano"])

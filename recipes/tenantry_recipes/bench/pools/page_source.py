@@ -9,13 +9,11 @@ import os
 import random
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from itertools import count
 from typing import Any
 
-import anyio
-import anyio.lowlevel
 import grpc
 import msgspec
 from msgspec.structs import replace
@@ -96,17 +94,11 @@ class PageSource:
 
     @asynccontextmanager
     async def handed_over(
-        self,
-        num_prompt: int,
-        num_tokens: int,
-        *,
-        pace: Pace,
-        before_end: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
+        self, num_prompt: int, num_tokens: int, *, pace: Pace
     ) -> AsyncIterator[RunningSequence]:
         """Run one sequence on the decode node from its second token on; yield it as it begins to.
 
-        With `num_tokens` of 1 there is none: the sequence ends with its hand-off. `before_end` is
-        waited for when all pages are pushed.
+        With `num_tokens` of 1 there is none: the sequence ends with its hand-off.
         """
         submit = self._submit(num_prompt, num_tokens)
         bell = Bell()
@@ -115,7 +107,7 @@ class PageSource:
                 if sequence.error is not None:
                     raise sequence.error
                 await bell.rung()
-            await self._push(sequence.target, submit, pace, before_end)
+            await self._push(sequence.target, submit, pace)
             yield sequence
 
     def _submit(self, num_prompt: int, num_tokens: int) -> Submit:
@@ -131,13 +123,7 @@ class PageSource:
             part="decode",
         )
 
-    async def _push(
-        self,
-        target: HandoffTarget,
-        submit: Submit,
-        pace: Pace,
-        before_end: Callable[[], Awaitable[None]],
-    ) -> None:
+    async def _push(self, target: HandoffTarget, submit: Submit, pace: Pace) -> None:
         headers = list(self._headers(target, len(submit.token_ids)))
         call = self._channel.stream_stream(PUSH)()
         try:
@@ -157,7 +143,6 @@ class PageSource:
                     await call.write(frame)
                 num_sent += len(ready)
                 self.num_bytes += sum(header.num_bytes for header in ready)
-            await before_end()
             await call.write(end_frame(_end(target, len(headers))))
             await _until_admitted(call)
         finally:

@@ -36,6 +36,7 @@ from tenantry_runtime.cache.formats import SERVED_FORMATS, CacheName
 from tenantry_runtime.cache.paged import PagedCache
 from tenantry_runtime.cache.tags import NoTags
 from tenantry_runtime.cache.wire_pages import WirePages
+from tenantry_runtime.core import PAGE_TOKENS
 from tenantry_runtime.models.loader import load_config
 from tenantry_runtime.supervisor.state import claim
 
@@ -43,7 +44,6 @@ from . import burner, pusher
 from .burner import Burn, Burnt
 from .helper_process import helper
 from .layouts import Subject
-from .meeting import Meeting
 from .pace import Pace
 from .page_source import PageSource, ZeroPage, a_page_source
 from .pusher import Order, Pushed
@@ -51,11 +51,11 @@ from .timed_node import TimedConfig, read_times
 from .turns import in_turns
 
 NODE = "decode"
-NUM_PROMPT = 256
-"""Tokens of each sequence of the batch."""
+NUM_PROMPT = 4 * PAGE_TOKENS
+"""Tokens of each sequence of the batch: fewer than of those whose pages are pushed meanwhile."""
 CACHE: CacheName = "bf16"
 MIN_STEPS = 20
-"""In which all sequences of a batch take part; they begin and end one after the other."""
+"""In which all sequences of a batch take part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,10 +263,9 @@ class _Rig:
     async def _decode(self) -> Steps:
         """Return the steps that all sequences of a batch took part in."""
         num_before = len(read_times(self.times))
-        meeting = Meeting(self.batch.num_sequences)
         async with anyio.create_task_group() as sequences:
             for _ in range(self.batch.num_sequences):
-                sequences.start_soon(self._run, meeting)
+                sequences.start_soon(self._run)
         ends = read_times(self.times)[num_before:]
         if len(ends) < MIN_STEPS:
             raise BenchmarkError(f"the sequences of a batch had {len(ends)} steps in common")
@@ -275,11 +274,9 @@ class _Rig:
             own_s=tuple(later.own_s - earlier.own_s for earlier, later in pairwise(ends)),
         )
 
-    async def _run(self, meeting: Meeting) -> None:
-        # together, lest the first be done before the last begins
-        async with self.source.handed_over(
-            NUM_PROMPT, self.batch.num_tokens, pace=Pace(), before_end=meeting.attend
-        ) as sequence:
+    async def _run(self) -> None:
+        num_tokens = self.batch.num_tokens
+        async with self.source.handed_over(NUM_PROMPT, num_tokens, pace=Pace()) as sequence:
             async for _ in sequence:
                 pass
 
@@ -295,6 +292,7 @@ async def _a_rig(subject: Subject, batch: Batch, *, lends: bool) -> AsyncIterato
         config = TimedConfig(
             engine=msgspec.Raw(msgspec.json.encode(subject.decode_node(CACHE))),
             batch=batch.num_sequences,
+            batch_pages=NUM_PROMPT // PAGE_TOKENS,
             times=str(times),
         )
         address = node_address(state, NODE)

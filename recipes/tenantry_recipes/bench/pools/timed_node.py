@@ -30,6 +30,8 @@ from tenantry_runtime.pool.page_map import PageMap
 from tenantry_runtime.pool.page_port import PagePort
 from tenantry_runtime.pool.step_loop import StepLoop, Tell
 
+from .meeting_port import MeetingPort
+
 BUILD = "tenantry_recipes.bench.pools.timed_node:build_timed"
 
 _TIMES = struct.Struct("<dd")
@@ -50,7 +52,9 @@ class TimedConfig(msgspec.Struct, frozen=True, kw_only=True):
     engine: msgspec.Raw
     """`engine.config.NodeConfig`."""
     batch: int
-    """Sequences that all have to be in a step which counts."""
+    """Sequences that all have to be in a step which counts; they begin together."""
+    batch_pages: int
+    """Of each one's hand-off, by which it is told from others."""
     times: str
     """A file, to which the ends of such steps are appended."""
 
@@ -114,8 +118,9 @@ class TimedLoop:
 def build_timed(config: bytes, port: PagePort) -> StepLoop:
     """Make the engine's own step loop, timed."""
     timed = msgspec.json.decode(config, type=TimedConfig)
+    meeting = MeetingPort(port, num_handoffs=timed.batch, num_pages=timed.batch_pages)
     return TimedLoop(
-        build_engine(bytes(timed.engine), port), timed.batch, Path(timed.times).open("wb")
+        build_engine(bytes(timed.engine), meeting), timed.batch, Path(timed.times).open("wb")
     )
 
 
