@@ -11,9 +11,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from .blocks import stay_whole
+from .blocks import stay_whole, widen
 from .compiler import compiled
-from .kernels import HEADS, TILE, ZERO, copy_row, copy_rows, match_keys, own_slots, product
+from .kernels import (
+    COLUMNS,
+    HEADS,
+    TILE,
+    ZERO,
+    copy_row,
+    copy_rows,
+    match_keys,
+    own_slots,
+    weigh_rows,
+)
 
 KERNELS = "0855bb549473a69db0198e0896ff4f1b"
 """The first half of the SHA-256 of `blocks.py`, `compiler.py` and `kernels.py`, one after the other."""
@@ -56,23 +66,46 @@ def chunk_choices(q, head_weight, key, chosen):
     """
     num_rows, num_heads, width = q.shape
     num_keys = key.shape[0]
-    query = np.empty((TILE, width), q.dtype)
-    match = np.empty((TILE, num_keys), np.float32)
-    total = np.empty((TILE, num_keys), np.float32)
+    panels = columns_of(key)
+    order = np.arange(len(panels))
+    query = np.zeros((num_heads, TILE, width), np.float32)
+    match = np.empty((TILE, COLUMNS), np.float32)
+    total = np.empty((TILE, len(panels) // width * COLUMNS), np.float32)
     for first in range(0, num_rows, TILE):
         last = min(first + TILE, num_rows)
-        seen = num_keys - num_rows + last
         for t in range(first, last):
-            for k in range(seen):
-                total[t - first, k] = ZERO
-        for j in range(num_heads):
+            for j in range(num_heads):
+                copy_row(q[t, j], query[j, t - first])
+        for start in range(0, num_keys - num_rows + last, COLUMNS):
+            panel = start // COLUMNS * width
             for t in range(first, last):
-                copy_row(q[t, j], query[t - first])
-            product(query[: last - first], key[:seen], match)
-            for t in range(first, last):
-                add_scores(match[t - first], seen, head_weight[t, j], total[t - first])
+                for k in range(start, start + COLUMNS):
+                    total[t - first, k] = ZERO
+            for j in range(num_heads):
+                weigh_rows(
+                    query[j], panels, order[panel : panel + width], width, match[: last - first]
+                )
+                for t in range(first, last):
+                    add_scores(
+                        match[t - first], COLUMNS, head_weight[t, j], total[t - first, start:]
+                    )
         for t in range(first, last):
             choose_best(total[t - first], num_keys - num_rows + t + 1, chosen[t])
+
+
+@compiled
+def columns_of(key):
+    """Return a key's values one below the other: panels of `COLUMNS` keys, a row for each of D values.
+
+    Sums of columns need no sums over lanes, which for few values are most of a dot product's work.
+    """
+    num_keys, width = key.shape
+    panels = np.zeros(((num_keys + COLUMNS - 1) // COLUMNS * width, COLUMNS), np.float32)
+    for k in range(num_keys):
+        first, column = k // COLUMNS * width, k % COLUMNS
+        for i in range(width):
+            panels[first + i, column] = widen(key[k, i])
+    return panels
 
 
 @compiled
@@ -84,23 +117,33 @@ def add_scores(match, n, factor, total):
 
 
 @compiled
+def num_reaching(key, least):
+    """Return how many of these numbers are `least` or more."""
+    count = np.int32(0)
+    for k in range(len(key)):
+        count = np.int32(count + np.int32(key[k] >= least))
+    return count
+
+
+@compiled
 def choose_best(score, n, chosen):
     """Fill `chosen` with where the highest of the first `n` scores are; -1 where there are fewer."""
     stay_whole()
     num_chosen = len(chosen)
-    key = np.empty(n, np.int64)
+    key = np.empty(n, np.int32)
     bits = score.view(np.int32)
     for k in range(n):
-        # of the same order as the numbers, and not negative
-        key[k] = np.int64(bits[k] ^ ((bits[k] >> 31) & np.int32(0x7FFFFFFF))) + 2**31
+        # of the same order as the numbers
+        key[k] = bits[k] ^ ((bits[k] >> np.int32(31)) & np.int32(0x7FFFFFFF))
     # bit by bit the highest number that so many reach
-    least = np.int64(0)
+    least = np.int32(-(2**31))
     for bit in range(31, -1, -1):
-        higher, count = least | (np.int64(1) << bit), 0
-        for k in range(n):
-            count += key[k] >= higher
+        higher = np.int32(least + (np.int64(1) << bit))
+        count = num_reaching(key, higher)
         if count >= num_chosen:
             least = higher
+        if count == num_chosen:
+            break
     filled = 0
     for k in range(n):
         if key[k] > least and filled < num_chosen:

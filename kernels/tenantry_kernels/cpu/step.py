@@ -43,7 +43,7 @@ from .step_attention import attend, expand, project_down, project_heads, project
 from .step_mlp import add_mlp, gate_experts, gate_shared
 from .step_parts import BLOCK, floats, multiply_block, num_blocks, phase_part
 
-BASE = "c059d8ac452ecbf7be192734dc766d72"
+BASE = "083bc27e4093358bf48513a5fdc94dfe"
 """The first half of the SHA-256 of the files that this one is made of."""
 
 STEP_JOB, PRODUCT_JOB = range(2)

@@ -33,7 +33,7 @@ from .step_parts import (
     values,
 )
 
-BASE = "c059d8ac452ecbf7be192734dc766d72"
+BASE = "083bc27e4093358bf48513a5fdc94dfe"
 """The first half of the SHA-256 of the files that this one is made of (`step`)."""
 
 
