@@ -70,7 +70,7 @@ class KimiCallWriter(CallWriter):
         _, number = self._parsed()
         if number is None or number in self._used:
             number = max(self._used, default=-1) + 1
-        while f"{PREFIX}{name}:{number}" in self._earlier:
+        while number in self._used or f"{PREFIX}{name}:{number}" in self._earlier:
             number += 1
         self._used.add(number)
         self._index = self._num_started

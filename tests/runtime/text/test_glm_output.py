@@ -113,6 +113,10 @@ STRING_OR_NULL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
         ({"type": "integer"}, "five", "five"),
         ({"type": "integer"}, "", ""),
         ({"type": "number"}, "NaN", "NaN"),
+        # beyond a double, and half a character: what no reader takes
+        ({"type": "number"}, "1e999", "1e999"),
+        ({"type": ["string", "number"]}, "1e999", "1e999"),
+        ({"type": "object"}, '{"a": "\\ud800"}', '{"a": "\\ud800"}'),
         ({"type": "integer"}, '"5"', "5"),
         (STRING_OR_NULL, "null", None),
         (STRING_OR_NULL, "nul", "nul"),

@@ -98,6 +98,18 @@ def test_an_id_of_an_earlier_turn_is_not_used_again(
     assert [e.id for e in events if isinstance(e, ToolCallStart)] == [expected]
 
 
+def test_calls_of_one_answer_have_ids_of_their_own_in_a_shortened_conversation(
+    kimi: TextModel,
+) -> None:
+    # a client that leaves out what is oldest: the prompt has its calls as the first and the second
+    earlier = (a_call("f", "{}", f"functions.f:{number}") for number in (2, 3))
+    machine = kimi.machine(OutputState.CONTENT, (), [user("go"), assistant("", None, *earlier)])
+    scripted = SECTION + call("functions.f:2", "{}") + call("functions.f:3", "{}") + END
+    events = machine.feed(ids_of(kimi, scripted))
+    ids = [event.id for event in events if isinstance(event, ToolCallStart)]
+    assert ids == ["functions.f:4", "functions.f:5"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     # white space for Python, but not for JSON, is among them
