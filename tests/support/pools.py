@@ -139,4 +139,4 @@ def assert_nothing_is_left(*loops: EngineLoop) -> None:
             pool = lane.pool.statistics()
             assert pool.num_private == pool.num_quiescing == pool.num_quarantined == 0
             assert pool.num_handoffs == pool.num_leases == 0
-            assert pool.num_free + lane.prefixes.num_unread == pool.num_pages
+            assert pool.num_free + lane.prefixes.num_evictable == pool.num_pages

@@ -156,7 +156,7 @@ class Desk:
 
     def check_nothing_is_held(self) -> None:
         self.check_books()
-        assert self.pool.num_free + self.prefixes.num_unread == self.num_pages
+        assert self.pool.num_free + self.prefixes.num_evictable == self.num_pages
 
     def _check_decode(self, plan: StepPlan | None, running: ListLike[Sequence]) -> None:
         """Everyone who was running is in the batch or has been preempted: nobody waits a turn.

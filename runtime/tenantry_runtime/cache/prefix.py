@@ -74,15 +74,15 @@ class PrefixTrees:
         return (*self._trees.values(), *self._dropped)
 
     @property
-    def num_unread(self) -> int:
-        """Pages that nobody reads: all of them can be evicted."""
-        return sum(tree.num_unread for tree in self.trees)
+    def num_evictable(self) -> int:
+        """Pages that are neither read nor stand above one that is: all of them can be evicted."""
+        return sum(tree.num_evictable for tree in self.trees)
 
-    def num_read(self, tenant: str) -> int:
-        """Return how many pages of the tenant have readers."""
+    def num_held(self, tenant: str) -> int:
+        """Return how many pages of the tenant cannot be evicted."""
         tree = self._trees.get(tenant)
-        dropped = sum(t.num_read for t in self._dropped if t.tenant == tenant)
-        return dropped + (0 if tree is None else tree.num_read)
+        dropped = sum(t.num_held for t in self._dropped if t.tenant == tenant)
+        return dropped + (0 if tree is None else tree.num_held)
 
     def match(self, tenant: str, owner: OwnerSlot, token_ids: Sequence[int]) -> PrefixMatch:
         """Lease the longest known run of pages; the last token is never in it.
@@ -134,7 +134,7 @@ class PrefixTrees:
         for them. They are free once the steps that read them are finished.
         """
         kept = [spared(tree.tenant) for tree in self._trees.values()]
-        order = [(kept[i] - t.num_unread, i, t) for i, t in enumerate(self._trees.values())]
+        order = [(kept[i] - t.num_evictable, i, t) for i, t in enumerate(self._trees.values())]
         heapify(order)
         num_evicted = 0
         while order and num_evicted < num_pages:

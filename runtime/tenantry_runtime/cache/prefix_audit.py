@@ -57,11 +57,25 @@ def _tree_findings(tree: PrefixTree, nodes: list[PrefixNode]) -> Iterator[str]:
             f"has {len(nodes)} pages, {num_read} of them read, "
             f"but counted {tree.num_pages} and {tree.num_read}"
         )
+    num_held = len(_held(nodes))
+    if num_held != tree.num_held:
+        yield f"has {num_held} pages that cannot be evicted, counted {tree.num_held}"
     if not nodes:
         yield "is empty"
     num_leaves = sum(not node.num_readers and not node.children for node in nodes)
     if num_leaves != len(tree.evictable):
         yield f"has {num_leaves} leaves that nobody reads, counted {len(tree.evictable)}"
+
+
+def _held(nodes: Iterable[PrefixNode]) -> set[PrefixNode]:
+    """Return those that are read, and all above them."""
+    held: set[PrefixNode] = set()
+    for node in nodes:
+        above: PrefixNode | None = node if node.num_readers else None
+        while above is not None and above not in held:
+            held.add(above)
+            above = above.parent
+    return held
 
 
 def _page_findings(tree: PrefixTree, node: PrefixNode) -> Iterator[str]:

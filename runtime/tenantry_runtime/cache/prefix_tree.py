@@ -40,7 +40,7 @@ class Insertion:
 class PrefixNode(SharedPage):
     """A page in its tree, below the page of the tokens before it."""
 
-    __slots__ = ("children", "key", "last_use", "parent", "tokens", "tree")
+    __slots__ = ("children", "key", "last_use", "num_held_below", "parent", "tokens", "tree")
 
     def __init__(
         self, tree: PrefixTree, parent: PrefixNode | None, tokens: bytes, ref: PageRef
@@ -55,6 +55,8 @@ class PrefixNode(SharedPage):
         self.key: int = next_key(before, page_bytes(tokens))
         """What routing knows the page by."""
         self.children: dict[bytes, PrefixNode] = {}
+        self.num_held_below = 0
+        """Children that cannot be evicted."""
         self.last_use = 0
         """When its last reader left, by the tree's count of such events."""
 
@@ -89,6 +91,11 @@ class PrefixTree:
         self.num_pages = 0
         self.num_read = 0
         """Pages with at least one reader."""
+        self.num_held = 0
+        """Pages that cannot be evicted: they are read, or stand above one that is.
+
+        Who reads a page reads those above it, but for one who has computed the same beside another.
+        """
         self.is_dropped = False
         self._pool = pool
         self._emptied = emptied
@@ -96,8 +103,8 @@ class PrefixTree:
         self._num_uses = 0
 
     @property
-    def num_unread(self) -> int:
-        return self.num_pages - self.num_read
+    def num_evictable(self) -> int:
+        return self.num_pages - self.num_held
 
     def match(self, token_ids: Sequence[int]) -> Lease:
         """Return a lease of the longest known run of pages that leaves a token to compute."""
@@ -165,17 +172,41 @@ class PrefixTree:
         if node.num_readers == 1:
             self.num_read += 1
             self.evictable.discard(node)
+            if not node.num_held_below:
+                self._hold(node)
 
     def page_left(self, node: PrefixNode) -> None:
         """Learn that a page lost a reader."""
         if node.num_readers:
             return
         self.num_read -= 1
+        if not node.num_held_below:
+            self._let_go(node)
         self._num_uses += 1
         node.last_use = self._num_uses
         self._offer(node)
         if self.is_dropped:
             self.evict(self.num_pages)
+
+    def _hold(self, node: PrefixNode) -> None:
+        """Count a page that is read from now on, and those above it that were not held before."""
+        self.num_held += 1
+        while (parent := node.parent) is not None:
+            parent.num_held_below += 1
+            if parent.num_held_below > 1 or parent.num_readers:
+                return
+            self.num_held += 1
+            node = parent
+
+    def _let_go(self, node: PrefixNode) -> None:
+        """Undo `_hold`: of those above a page, nothing else may hold some either."""
+        self.num_held -= 1
+        while (parent := node.parent) is not None:
+            parent.num_held_below -= 1
+            if parent.num_held_below or parent.num_readers:
+                return
+            self.num_held -= 1
+            node = parent
 
     def _reusable(self, token_ids: Sequence[int]) -> list[PrefixNode]:
         # the last token is always computed: what follows it is what the request asks for

@@ -98,7 +98,7 @@ class Lane:
                 MemberLoad(
                     model=self.model,
                     phase=phase,
-                    num_free_pages=self.pool.num_free + self.prefixes.num_unread,
+                    num_free_pages=self.pool.num_free + self.prefixes.num_evictable,
                     num_reserved_growth_pages=load.num_growth_pages,
                     num_queued_tokens=load.num_queued_tokens,
                     num_sequences=load.num_sequences,

@@ -231,7 +231,7 @@ class EngineLoop:
             num_running=sum(scheduler.num_running for scheduler in schedulers),
             num_waiting=sum(scheduler.num_waiting for scheduler in schedulers),
             num_free_pages={
-                lane.model: lane.pool.num_free + lane.prefixes.num_unread for lane in self._lanes
+                lane.model: lane.pool.num_free + lane.prefixes.num_evictable for lane in self._lanes
             },
             num_incidents=sum(log.num_incidents for log in logs),
             incidents=tuple(incident for log in logs for incident in log.kept),

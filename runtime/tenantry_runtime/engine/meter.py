@@ -84,7 +84,7 @@ class LaneMeter:
                 "quiescing": pages.num_quiescing,
                 "quarantined": pages.num_quarantined,
             },
-            num_unread_pages=lane.prefixes.num_unread,
+            num_unread_pages=lane.prefixes.num_evictable,
             num_public_pages=0 if public is None else public.num_shared,
             tenant_pages=dict(most),
             num_running=scheduler.num_running,

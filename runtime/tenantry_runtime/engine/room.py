@@ -177,7 +177,7 @@ class Room:
         return (
             len(staying) < self._max_batch
             and num_pages + num_growing - num_yielded
-            <= self._pool.num_free + self._prefixes.num_unread
+            <= self._pool.num_free + self._prefixes.num_evictable
             and (not num_held or num_held + num_pages <= ceiling)
         )
 
@@ -185,7 +185,7 @@ class Room:
         """Return whether so many pages are free, or can be made so."""
         missing = num_pages - self._pool.num_free
         # what would not be enough is not evicted: somebody may still find it
-        if 0 < missing <= self._prefixes.num_unread:
+        if 0 < missing <= self._prefixes.num_evictable:
             self._prefixes.evict(missing, spared=self._num_spared)
         return self._pool.num_free >= num_pages
 
@@ -245,7 +245,7 @@ class Room:
             if not mine:
                 return 0
             owner = next(iter(mine.values())).held.owner
-        return self._pool.num_private(owner) + self._prefixes.num_read(tenant)
+        return self._pool.num_private(owner) + self._prefixes.num_held(tenant)
 
     def allows(self, sequence: Sequence, num_more: int) -> bool:
         """Whether so many more pages are within the ceiling. A tenant's only sequence is not held up.
@@ -296,7 +296,7 @@ class Room:
     def _victim_for_claim(self, tenant: str, lacking: Resource, num_pages: int) -> Sequence | None:
         """Return who gives way to a tenant within its guarantee; None: nobody, or too little."""
         others = self._over(lacking, tenant)
-        num_left = num_pages - self._pool.num_free - self._prefixes.num_unread
+        num_left = num_pages - self._pool.num_free - self._prefixes.num_evictable
         if lacking == "pages" and self._num_reclaimable(others) < num_left:
             return None
         if victim := self._youngest_in_background():
@@ -339,9 +339,13 @@ class Room:
     def _num_reclaimable(self, tenants: Iterable[str]) -> int:
         num_pages = 0
         for tenant in tenants:
-            leases = sum(len(s.held.lease) for s in self._held[tenant].values() if _can_give_way(s))
-            # of those that two of them read, each counts once
-            num_pages += min(leases, self.num_pages(tenant))
+            mine = self._held[tenant].values()
+            giving = [sequence for sequence in mine if _can_give_way(sequence)]
+            num_held = self.num_pages(tenant)
+            if len(giving) < len(mine):
+                # of those that two of them read, each counts once
+                num_held = min(sum(len(s.held.lease) for s in giving), num_held)
+            num_pages += num_held
         return num_pages
 
     def _over(self, resource: Resource, beside: str) -> list[str]:

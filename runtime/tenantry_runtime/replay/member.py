@@ -128,7 +128,7 @@ class Member:
     @property
     def num_room_pages(self) -> int:
         """Pages that are free or can be made so."""
-        return self.pool.num_free + self.prefixes.num_unread
+        return self.pool.num_free + self.prefixes.num_evictable
 
     def fits(self, num_tokens: int) -> bool:
         """Whether so many tokens fit the member when it has nothing else."""

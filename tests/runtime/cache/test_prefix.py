@@ -448,6 +448,15 @@ def test_an_audit_sees_a_leaf_that_would_never_be_evicted() -> None:
     ]
 
 
+def test_an_audit_sees_a_miscount_of_what_cannot_be_evicted() -> None:
+    desk, *_ = a_desk_with_a_branch()
+    num_held = desk.tree().num_held
+    desk.tree().num_held += 1
+    assert desk.audit() == [
+        f"tree of 'ada': has {num_held} pages that cannot be evicted, counted {num_held + 1}"
+    ]
+
+
 def test_an_audit_sees_a_miscount() -> None:
     desk, _, _ = a_desk_with_a_branch()
     desk.tree().num_pages = 3

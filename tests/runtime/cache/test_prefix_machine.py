@@ -90,6 +90,15 @@ class PrefixMachine(RuleBasedStateMachine):
     def leaves(self, pages: list[Page]) -> list[Page]:
         return [p for p in pages if not p.readers and not self.has_children(p)]
 
+    def is_held(self, page: Page) -> bool:
+        """Whether it, or one below it, is read."""
+        return any(
+            p.readers
+            and (p.tenant, p.is_dropped) == (page.tenant, page.is_dropped)
+            and p.prefix[: len(page.prefix)] == page.prefix
+            for p in self.pages
+        )
+
     @rule(target=requests, tenant=TENANTS, token_ids=PROMPTS)
     def start(self, tenant: str, token_ids: tuple[int, ...]) -> Request:
         owner = self.owners.acquire(tenant)
@@ -165,15 +174,15 @@ class PrefixMachine(RuleBasedStateMachine):
             self.pages = [page for page in self.pages if page.ref not in gone]
 
     def victims(self) -> list[Page]:
-        """Of the tenants with most unread pages: each one's unread leaf that was left first."""
+        """Of the tenants with most evictable pages: each one's unread leaf that was left first."""
         current = [page for page in self.pages if not page.is_dropped]
         leaves = self.leaves(current)
         tenants = {page.tenant for page in leaves}
-        num_unread = {t: sum(p.tenant == t and not p.readers for p in current) for t in tenants}
+        evictable = [page.tenant for page in current if not self.is_held(page)]
         return [
             min((p for p in leaves if p.tenant == t), key=lambda page: page.last_left)
             for t in tenants
-            if num_unread[t] == max(num_unread.values())
+            if evictable.count(t) == max(map(evictable.count, tenants))
         ]
 
     @rule(tenant=TENANTS)
@@ -219,6 +228,13 @@ class PrefixMachine(RuleBasedStateMachine):
             for key in {(page.tenant, page.is_dropped) for page in self.pages}
             if (pages := [p for p in self.pages if (p.tenant, p.is_dropped) == key])
         }
+
+    @invariant()
+    def what_cannot_be_evicted_is_counted(self) -> None:
+        held = [page.tenant for page in self.pages if self.is_held(page)]
+        assert self.trees.num_evictable == len(self.pages) - len(held)
+        for tenant in ("ada", "bob", "eve", "kim"):
+            assert self.trees.num_held(tenant) == held.count(tenant)
 
     @invariant()
     def a_request_holds_pages_of_its_own_tenant_only(self) -> None:

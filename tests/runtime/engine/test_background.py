@@ -53,7 +53,7 @@ def test_one_who_comes_has_the_next_chunk_though_the_background_holds_all_pages(
     desk = LayeredDesk(num_pages=8, max_batch=8, chunk_tokens=256)
     in_background(desk, 20, num_prompt=70)
     run_until_full(desk, 3)
-    assert desk.pool.num_free + desk.prefixes.num_unread < 3
+    assert desk.pool.num_free + desk.prefixes.num_evictable < 3
     desk.add("somebody", prompt=[99] * 3 * PAGE_TOKENS, max_tokens=5)
     before = desk.num_turns
     desk.turn()

@@ -60,7 +60,7 @@ def test_a_polite_tenant_is_first_computed_within_two_steps_whatever_a_flood_doe
 ) -> None:
     rng = Random(seed)
     desk = a_state(rng, num_pages=16, max_batch=4)
-    were_free = desk.pool.num_free + desk.prefixes.num_unread
+    were_free = desk.pool.num_free + desk.prefixes.num_evictable
     had_place = desk.scheduler.num_admitted < desk.max_batch
     before = desk.scheduler.statistics().num_preemptions
     polite = desk.send("polite", [9] * rng.randint(1, ONE_PAGE), 5, QUARTER)
@@ -77,7 +77,7 @@ def test_if_all_is_taken_one_preemption_makes_room_within_the_guarantee() -> Non
         desk.add(f"flood-{n}", prompt=[n] * 100, max_tokens=20, tenant="flood")
     while sum(isinstance(s.state, Running) for s in desk.live.values()) < 4:
         desk.turn()
-    assert desk.pool.num_free + desk.prefixes.num_unread == 0
+    assert desk.pool.num_free + desk.prefixes.num_evictable == 0
     desk.add("polite", prompt=[9] * 100, max_tokens=20, tenant="polite", share=QUARTER)
     desk.turn()
     assert desk.scheduler.statistics().num_preemptions == 1
