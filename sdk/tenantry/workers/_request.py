@@ -118,9 +118,11 @@ class Request(HasBody):
 
     def clone(self) -> Request:
         """Return one with the same body; `OSError` if that has been read."""
-        return Request._make(
+        made = Request._make(
             self._method, self._url, Headers(self._headers), self.peek_body(), self.own_signal
         )
+        made.redirect, made.cf = self.redirect, self.cf
+        return made
 
     def __repr__(self) -> str:
         return f"Request(method={self._method!r}, url={self._url!r})"

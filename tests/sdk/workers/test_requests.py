@@ -106,3 +106,8 @@ def test_what_cloudflares_network_is_told_is_taken() -> None:
     assert request.cf is not None
     assert request.cf.colo == "DFW"
     assert Request("https://a.b/").cf is None
+
+
+def test_a_clone_is_sent_as_the_request_is() -> None:
+    request = Request("https://example.com/", redirect="manual", cf={"cacheTtl": 5})
+    assert (request.clone().redirect, request.clone().cf) == ("manual", {"cacheTtl": 5})

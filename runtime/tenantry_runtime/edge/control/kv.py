@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -247,7 +246,7 @@ def _write(given: KeyValueInput, now_ms: int) -> Write:
     if given.base64:
         try:
             value = base64.b64decode(given.value, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:
             raise InvalidInput("value", f"of {given.key[:64]!r} is no base64") from error
     return a_write(
         given.key,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from . import output
 from .call import Call, paged, success, timestamp
 from .errors import SERVICE
 from .form import read_form
+from .long_value import LongValue
 from .metadata import Metadata, read_bindings
 from .upload import add_version, receive_version, with_targets
 
@@ -129,6 +131,14 @@ async def show_worker(call: Call) -> Response:
 
 async def show_content(call: Call) -> Response:
     """Answer with the files of a version, the newest unless one is asked for."""
+    async with AsyncExitStack() as stack:
+        # as a long value: all of it is in memory until it has been sent
+        await stack.enter_async_context(call.services.uploads.hold(call.account))
+        content, headers = await _content(call)
+        return LongValue(content, headers, stack.pop_all())
+
+
+async def _content(call: Call) -> tuple[bytes, dict[str, str]]:
     workers = call.services.workers
     version_id = call.request.query_params.get("version")
     if version_id is None:
@@ -148,7 +158,7 @@ async def show_content(call: Call) -> Response:
         "content-type": f"multipart/form-data; boundary={boundary}",
         "cf-entrypoint": stored.version.main_module,
     }
-    return Response(b"".join(pieces), headers=headers)
+    return b"".join(pieces), headers
 
 
 async def show_settings(call: Call) -> Response:

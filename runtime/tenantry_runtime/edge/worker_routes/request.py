@@ -29,6 +29,9 @@ _NOT_PASSED = HOP_BY_HOP | _OURS
 
 _LISTS = frozenset({"connection", "x-forwarded-for"})
 
+COOKIE = "cookie"
+"""HTTP/2 sends its parts apart; RFC 9113, section 8.2.3, has them put together for all else."""
+
 NO_HOST = "localhost"
 """What a worker sees as the host of a request that names none."""
 
@@ -47,6 +50,7 @@ class Head:
         self.client_ip: str = client[0] if client else ""
         self._scope = scope
         self._passed: list[tuple[str, str]] = []
+        cookies: list[str] = []
         num_bytes = 0
         for raw_name, raw_value in scope["headers"]:
             num_bytes += len(raw_name) + len(raw_value)
@@ -55,8 +59,13 @@ class Head:
             self.values[name] = (
                 f"{self.values[name]}, {value}" if name in _LISTS and name in self.values else value
             )
-            if name not in _NOT_PASSED:
+            if name == COOKIE:
+                cookies.append(value)
+            elif name not in _NOT_PASSED:
                 self._passed.append((name, value))
+        if cookies:
+            self.values[COOKIE] = "; ".join(cookies)
+            self._passed.append((COOKIE, self.values[COOKIE]))
         self._num_bytes = num_bytes
 
     def check(self, limits: RouteLimits) -> None:
@@ -88,7 +97,7 @@ class Head:
             named = {part.strip().lower() for part in connection.split(",")}
             headers = [each for each in headers if each[0] not in named]
         if address.has_shared_origin:
-            headers = [each for each in headers if each[0] != "cookie"]
+            headers = [each for each in headers if each[0] != COOKIE]
         headers.append(("host", self.host))
         headers.append(("cf-ray", ray))
         headers.append(("x-forwarded-proto", self._scope["scheme"]))

@@ -79,7 +79,9 @@ class WorkerResponse:
         has_body = self._has_body and response.status not in _BODILESS
         if isinstance(body, bytes):
             if response.status not in _BODILESS:
-                headers.append((b"content-length", b"%d" % len(body)))
+                # of HEAD what a GET would have had, if the worker says it and made no body
+                length = declared if not (self._has_body or body) and declared else len(body)
+                headers.append((b"content-length", b"%d" % length))
             await self._whole(response.status, headers, body if has_body else b"")
             return
         if declared is not None:

@@ -43,6 +43,9 @@ class Places:
         return True
 
     def give_back(self, tenant: TenantId, num: int = 1) -> None:
+        if not num:
+            # who had none may be unknown by now
+            return
         known = self._tenants[tenant]
         known.num_free += min(num, self._num_each)
         self._pass_on(tenant, known)

@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,8 @@ TIMEOUT_S = 120.0
 MAX_BYTES = 256 << 20
 """Of a set of dependencies, unpacked."""
 MAX_FILES = 20_000
+LOOK_S = 0.1
+"""Between two looks at how much there is: a small wheel may unpack to all that a disk has."""
 MAX_MESSAGE_CHARS = 2000
 
 PIP = ["-m", "pip"]
@@ -144,10 +147,16 @@ class Resolver:
 
     async def _run(self, folder: Path, command: list[str]) -> _Ran:
         with anyio.move_on_after(TIMEOUT_S) as deadline:
-            ran = await anyio.run_process(
-                command, check=False, env=self._environment(folder), cwd=folder
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_until_too_large, folder, tasks.cancel_scope)
+                ran = await anyio.run_process(
+                    command, check=False, env=self._environment(folder), cwd=folder
+                )
+                tasks.cancel_scope.cancel()
+                return _Ran(ran.returncode, ran.stderr)
+            raise DependenciesRefused(
+                f"unpacked, they have more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB"
             )
-            return _Ran(ran.returncode, ran.stderr)
         assert deadline.cancelled_caught
         raise DependenciesRefused(f"not resolved within {TIMEOUT_S:.0f} s: pin versions")
 
@@ -198,6 +207,27 @@ class _folder:
 
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._made, ignore_errors=True)
+
+
+async def _until_too_large(folder: Path, scope: anyio.CancelScope) -> None:
+    """Cancel a scope when pip has written more than wheels and what is in them may have."""
+    while True:
+        num_files, num_bytes = await anyio.to_thread.run_sync(size_of, folder)
+        if num_files > 2 * MAX_FILES or num_bytes > 2 * MAX_BYTES:
+            scope.cancel()
+            return
+        await anyio.sleep(LOOK_S)
+
+
+def size_of(folder: Path) -> tuple[int, int]:
+    """Return the files and the bytes in a folder that somebody writes to."""
+    num_files = num_bytes = 0
+    for parent, _, names in os.walk(folder):
+        num_files += len(names)
+        for name in names:
+            with suppress(FileNotFoundError):
+                num_bytes += os.lstat(os.path.join(parent, name)).st_size
+    return num_files, num_bytes
 
 
 def _locked(install: _Install) -> LockedPackage:

@@ -167,9 +167,11 @@ class Housing:
         self._fill(self._houses[resident.version.version_id])
 
     def was_held_up(self, resident: Resident) -> None:
-        house = self._houses[resident.version.version_id]
-        house.roster.grant()
-        self._fill(house)
+        # of one that has ended somebody may still read a response, when its version is forgotten
+        house = self._houses.get(resident.version.version_id)
+        if house is not None:
+            house.roster.grant()
+            self._fill(house)
 
     def freed(self, resident: Resident) -> None:
         house = self._houses[resident.version.version_id]

@@ -235,3 +235,11 @@ async def test_a_client_that_takes_nothing_of_a_long_value_gives_its_place_back(
         await long_value.LongValue(b"x" * 100, {}, held)({"type": "http"}, receive, send)
     assert sent == ["http.response.start", "http.response.body"]
     assert slots.statistics() == (0, 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("value", ["a", "ü"])
+async def test_a_bulk_value_that_is_no_base64_is_refused(plane: ControlPlane, value: str) -> None:
+    written = [{"key": "a", "value": value, "base64": True}]
+    answer = await plane.ask("PUT", f"{await a_namespace(plane)}/bulk", json=written)
+    assert (answer.status, answer.code) == (400, 10001)

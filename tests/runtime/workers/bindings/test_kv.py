@@ -12,12 +12,28 @@ from typing import Any
 import anyio
 import pytest
 
-from support.bindings import OTHER_TENANT, TENANT, Caller, World, a_world, whole
+from support.bindings import (
+    INVOCATION,
+    OTHER_TENANT,
+    TENANT,
+    Caller,
+    World,
+    a_version,
+    a_world,
+    whole,
+)
 from support.byte_streams import Pieces
 from support.limits import Clock
+from tenantry_runtime.tenancy.kv import Entry, LongEntry
 from tenantry_runtime.tenancy.kv_entry import MAX_VALUE_BYTES
 from tenantry_runtime.workers.bindings import kv as kv_module
-from tenantry_runtime.workers.interface import CallRefused, HttpResponse, StreamResult
+from tenantry_runtime.workers.bindings.kv import KvCalls
+from tenantry_runtime.workers.interface import (
+    CallContext,
+    CallRefused,
+    HttpResponse,
+    StreamResult,
+)
 from tenantry_runtime.workers.spec import KvBinding
 
 PATIENCE_S = 30.0
@@ -324,3 +340,23 @@ class SlowPieces(Pieces):
             yield piece
         self.waits.set()
         await self.goes_on.wait()
+
+
+class Emptied:
+    """A store in which a long value is emptied between two looks."""
+
+    async def get_short(self, *_: object, **__: object) -> LongEntry:
+        return LongEntry(num_bytes=1 << 20)
+
+    async def get(self, *_: object) -> Entry:
+        return Entry(value=b"", metadata=None, expires_ms=None)
+
+
+@pytest.mark.asyncio
+async def test_a_long_value_that_was_emptied_meanwhile_is_empty() -> None:
+    calls = KvCalls(Emptied())  # type: ignore[arg-type] # a stand-in
+    context = CallContext(version=a_version(tenant=TENANT), invocation=INVOCATION)
+    binding = KvBinding(name="KV", namespace_id="n")
+    answer = await calls.call(context, binding, "get", ["k", "text"], None)
+    assert isinstance(answer, StreamResult)
+    assert b"".join([piece async for piece in answer.stream]) == b""

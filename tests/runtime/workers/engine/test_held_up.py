@@ -15,6 +15,8 @@ from tenantry_runtime.workers.interface import HttpRequest, LoadError, WorkerFai
 from tenantry_runtime.workers.outcome import Outcome
 from tenantry_runtime.workers.spec import WorkerLimits, WorkerVersion
 
+PATIENCE_S = 60.0
+
 pytestmark = [pytest.mark.isolates, pytest.mark.asyncio]
 
 
@@ -93,3 +95,36 @@ async def test_a_request_to_an_isolate_that_has_just_died_is_served_by_another(
         assert shop.engine.pids() != [pid]
         records = await shop.records.wait(2)
     assert [record.outcome for record in records] == [Outcome.OK, Outcome.OK]
+
+
+async def test_whoever_reads_the_last_of_an_isolate_may_leave_when_its_version_is_forgotten(
+    machine: Machine,
+) -> None:
+    async with a_workshop(machine) as shop:
+        version = shop.texts.handler(
+            """
+            if request.url.endswith("/other"):
+                return Response("other")
+            async def body():
+                yield b"begun"
+                await asyncio.sleep(0)
+                while True: pass
+            import asyncio
+            return Response(body())
+            """,
+            limits=WorkerLimits(cpu_ms=2500),
+        )
+        request = HttpRequest(method="GET", url="http://w/")
+        async with shop.engine.fetch(version, request, an_invocation()) as response:
+            assert not isinstance(response.body, bytes)
+            assert await anext(aiter(response.body)) == b"begun"
+            # by another isolate, which a deployment ends
+            assert await shop.get(version, "/other") == b"other"
+            shop.engine.retire(version.version_id)
+            with anyio.fail_after(PATIENCE_S):
+                while len(shop.engine.statistics().num_ended) < 2:  # noqa: ASYNC110
+                    await anyio.sleep(0.05)
+            # there are none left: it is forgotten
+            await shop.engine.tidy()
+        outcomes = {record.outcome for record in await shop.records.wait(2)}
+    assert outcomes == {Outcome.OK, Outcome.EXCEEDED_CPU}

@@ -73,6 +73,13 @@ def plain(address: Address) -> Address:
     return address
 
 
+def spellings(address: Address) -> tuple[Address, ...]:
+    """Return an address, and the IPv4 one that a translator (NAT64) would make of it."""
+    if isinstance(address, IPv6Address) and address in _NAT64:
+        return address, IPv4Address(int(address) & 0xFFFF_FFFF)
+    return (address,)
+
+
 def parse(text: str) -> Address | None:
     """Return what a resolver answers as an address; None for anything else."""
     try:

@@ -22,7 +22,7 @@ import httpcore
 from tenantry_runtime.core import TenantId
 from tenantry_runtime.workers.bindings.places import Places
 
-from .addresses import Address, is_public, parse
+from .addresses import Address, is_public, parse, spellings
 from .config import OutboundConfig, is_within
 
 NUM_LOOKUPS = 32
@@ -117,7 +117,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         raise Unreachable
 
     def _may_reach(self, address: Address) -> bool:
-        if is_within(address, self._denied):
+        if any(is_within(each, self._denied) for each in spellings(address)):
             return False
         return is_public(address) or is_within(address, self._allowed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from types import AsyncGeneratorType
 
 import httpcore
@@ -13,6 +13,10 @@ from tenantry_runtime.workers.interface import CallRefused
 
 PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """What is unpacked, though nobody has asked for it: zlib's word for each."""
+MEMBER = b"\x1f"
+"""What a member of gzip begins with; they follow each other (RFC 1952). Other bytes are padding."""
+FEED_BYTES = 4096
+"""Unpacked at a time: what follows a member is copied as often as one in the same piece ends."""
 
 
 class ResponseBody:
@@ -50,9 +54,10 @@ class ResponseBody:
             async for piece in self._unpacked():
                 num_bytes += len(piece)
                 if num_bytes > self._max_bytes:
-                    problem = f"the response has more than {self._max_bytes} bytes"
-                    raise CallRefused("ConnectionError", f"fetch: {problem}")
-                yield piece
+                    raise self._too_long()
+                # an empty one costs its reader no credit
+                if piece:
+                    yield piece
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
             raise self._failed(error) from error
         finally:
@@ -63,14 +68,52 @@ class ResponseBody:
             async for piece in self._response.aiter_stream():
                 yield piece
             return
-        unpacker = zlib.decompressobj(PACKED[self._encoding])
+        unpacker = _Unpacker(PACKED[self._encoding])
+        num_packed = 0
         try:
             async for packed in self._response.aiter_stream():
-                left = packed
-                # a small piece may be a very long one, packed
-                while left:
-                    yield unpacker.decompress(left, MAX_DATA_BYTES)
-                    left = unpacker.unconsumed_tail
+                # what unpacks to nothing counts too, and would come for ever
+                num_packed += len(packed)
+                if num_packed > self._max_bytes:
+                    raise self._too_long()
+                for piece in unpacker.feed(packed):
+                    yield piece
             yield unpacker.flush()
         except zlib.error as error:
             raise CallRefused("ConnectionError", "fetch: the response is packed wrongly") from error
+        if num_packed and not unpacker.is_whole:
+            raise CallRefused("ConnectionError", "fetch: the packed response is cut off")
+
+    def _too_long(self) -> CallRefused:
+        problem = f"the response has more than {self._max_bytes} bytes"
+        return CallRefused("ConnectionError", f"fetch: {problem}")
+
+
+class _Unpacker:
+    """Unpacks pieces of a body, member after member; raises `zlib.error`."""
+
+    def __init__(self, window_bits: int) -> None:
+        self._window_bits = window_bits
+        self._member = zlib.decompressobj(window_bits)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last member has ended."""
+        return self._member.eof
+
+    def feed(self, packed: bytes) -> Iterator[bytes]:
+        """Yield what a piece unpacks to, at most `MAX_DATA_BYTES` at a time; some may be empty."""
+        for start in range(0, len(packed), FEED_BYTES):
+            left = packed[start : start + FEED_BYTES]
+            # a small piece may be a very long one, packed
+            while left:
+                if self._member.eof:
+                    if not left.startswith(MEMBER):
+                        # one that has ended would keep all that comes
+                        break
+                    self._member = zlib.decompressobj(self._window_bits)
+                yield self._member.decompress(left, MAX_DATA_BYTES)
+                left = self._member.unconsumed_tail or self._member.unused_data
+
+    def flush(self) -> bytes:
+        return self._member.flush()

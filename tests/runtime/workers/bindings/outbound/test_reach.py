@@ -406,3 +406,14 @@ async def test_what_says_who_asks_and_how_bodies_end_is_the_hosts_to_say() -> No
     assert pieces.all("transfer-encoding") == ["chunked"]
     assert pieces.all("content-length") == []
     assert pieces.body == b"1\r\nx\r\n2\r\nyz\r\n0\r\n\r\n"
+
+
+@pytest.mark.asyncio
+async def test_a_denied_network_is_denied_in_the_spelling_of_a_translator_too() -> None:
+    # RFC 6052: where there is NAT64, this is 8.8.8.8
+    names = Names(web_test=["64:ff9b::808:808"])
+    network = NoNetwork()
+    async with an_outbound(names, network=network, deny_networks=("8.8.8.0/24",)) as worker:
+        with pytest.raises(CallRefused):
+            await worker.fetch("http://web.test/")
+    assert network.asked == []
