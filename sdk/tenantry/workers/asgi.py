@@ -77,7 +77,7 @@ class _Exchange:
             # whoever reads the response raises it; after the response, the log has it
             if not self.answer.done():
                 self.answer.set_exception(error)
-            elif not self._pieces.is_over.is_set():
+            elif self._pieces.is_streamed and not self._pieces.is_over.is_set():
                 await self._pieces.put(error)
             elif not (self._pieces.has_gone and isinstance(error, OSError)):
                 raise
@@ -127,10 +127,13 @@ class _Exchange:
                 for name, value in start.get("headers", ())
             ]
         )
+        if status in NULL_BODY:
+            # as of a middleware that streams whatever it wraps: what comes is left out
+            return Response(None, status, headers=headers)
         if whole is None:
             self._pieces.is_streamed = True
             return Response(ReadableStream(self._pieces), status, headers=headers)
-        return Response(None if status in NULL_BODY else bytes(whole), status, headers=headers)
+        return Response(bytes(whole), status, headers=headers)
 
 
 class _Pieces(Passage):

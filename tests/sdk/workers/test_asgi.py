@@ -347,3 +347,36 @@ async def test_what_is_no_prefix_is_none(tmp_path: Path, prefix: str) -> None:
     async with a_worker(tmp_path, code) as worker:
         response = await worker.fetch("/x", headers={"x-forwarded-prefix": prefix})
         assert await response.json() == ["", "/x"]
+
+
+@pytest.mark.asyncio
+async def test_a_response_that_has_no_body_may_come_in_pieces(tmp_path: Path) -> None:
+    code = (
+        HEAD
+        + """
+    from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware
+
+    class Streaming(BaseHTTPMiddleware):
+        async def dispatch(self, request, call_next):
+            return await call_next(request)
+
+    async def empty(request):
+        async def pieces():
+            yield b"a"
+            if request.url.path == "/broken":
+                raise ValueError("in the middle")
+        return StreamingResponse(pieces(), status_code=204, headers={"x-a": "1"})
+
+    async def none(request):
+        return Response(status_code=304)
+
+    routes = [Route("/none", none), Route("/{path}", empty)]
+    app = Starlette(routes=routes, middleware=[Middleware(Streaming)])
+    """
+        + TAIL
+    )
+    async with a_worker(tmp_path, code) as worker:
+        for path, status in (("/none", 304), ("/empty", 204), ("/broken", 204)):
+            response = await worker.fetch(path)
+            assert (response.status, await response.text()) == (status, "")
