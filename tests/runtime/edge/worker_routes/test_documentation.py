@@ -97,7 +97,7 @@ SERVING = [
     ("a variable", size(names.MAX_VARIABLE_BYTES)),
     ("a secret", size(secrets.MAX_SECRET_BYTES)),
     (
-        "uploads, and long values of KV, that an edge reads at one time",
+        "uploads, long values of KV, and downloads of a worker's files, that an edge has in memory at one time",
         f"{SLOTS['max_held'].default}, {SLOTS['max_of_account'].default} of an account",
     ),
     ("workers", f"{changes.MAX_WORKERS}"),
