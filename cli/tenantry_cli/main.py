@@ -59,6 +59,9 @@ class Commands(click.Group):
             # first, as some are kinds of `OSError` too
             if isinstance(error, TenantryError):
                 raise click.ClickException(" ".join(str(error).split())) from error
+            if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+                # what Python makes of arguments and input that it cannot decode
+                raise click.ClickException("an argument or the input is not UTF-8 text") from error
             # of a file that the user named, or that is in the way
             if isinstance(error, OSError) and error.filename is not None:
                 raise click.ClickException(f"{error.filename}: {error.strerror}") from error

@@ -13,6 +13,7 @@ from .promises import warn_of_promises
 from .tables import columns
 from .terms_options import GivenTerms, terms_options
 from .terms_table import terms_table
+from .workers.output.screen import confirm
 
 if TYPE_CHECKING:
     # a base install lacks what it imports
@@ -114,8 +115,7 @@ def set_command(plan_id: str, given: GivenTerms, store_at: StoreAddress) -> None
 @store_options
 def delete(plan_id: str, yes: bool, store_at: StoreAddress) -> None:
     """Delete PLAN, which no tenant has."""
-    if not yes:
-        click.confirm(f"Delete plan {plan_id}?", abort=True)
+    confirm(f"Delete plan {plan_id}?", yes=yes, is_final=True)
 
     async def work(store: Store) -> None:
         await store.plans.delete(plan_id)

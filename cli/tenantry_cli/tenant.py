@@ -14,6 +14,7 @@ from .secret import secret
 from .tables import columns
 from .terms_options import GivenTerms, terms_options
 from .terms_table import terms_table
+from .workers.output.screen import confirm
 
 if TYPE_CHECKING:
     # a base install lacks what it imports
@@ -166,12 +167,12 @@ def resume(account: str, store_at: StoreAddress) -> None:
 @store_options
 def delete(account: str, yes: bool, store_at: StoreAddress) -> None:
     """Delete TENANT for good: tokens stop, secrets are gone, usage is kept, the id stays taken."""
-    if not yes:
-        click.confirm(
-            f"Delete {account} for good? Its tokens stop at once and its secrets are gone; its usage "
-            "is kept",
-            abort=True,
-        )
+    confirm(
+        f"Delete {account} for good? Its tokens stop at once and its secrets are gone; its usage "
+        "is kept",
+        yes=yes,
+        is_final=True,
+    )
 
     async def work(store: Store) -> None:
         await store.accounts.delete(account)

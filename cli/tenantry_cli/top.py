@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -40,13 +41,17 @@ def top(url: str, token: str | None, interval: float, once: bool, as_json: bool)
     import httpx
 
     require_packages(["rich"])
-    secret = token or click.prompt("Token", hide_input=True)
+    if not token and not sys.stdin.isatty():
+        raise click.UsageError(
+            "there is no terminal to ask at: say --token, or set TENANTRY_OPERATOR_TOKEN"
+        )
+    secret = token or click.prompt("Token", hide_input=True, err=True)
     with httpx.Client(
-        base_url=url, headers={"authorization": f"Bearer {secret}"}, timeout=TIMEOUT_S
+        base_url=url, headers={b"authorization": f"Bearer {secret}".encode()}, timeout=TIMEOUT_S
     ) as client:
         if as_json:
             print_json(_answer(client).json())
-        elif once:
+        elif once or not sys.stdout.isatty():
             _print_once(client, interval)
         else:
             _watch(client, interval)

@@ -50,6 +50,12 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
             plain[key] = [_plain(each) for each in value]
         elif key != "title":
             plain[key] = value
+    # formats of msgspec that no grammar knows
+    if plain.get("type") == "string" and plain.get("format") == "decimal":
+        del plain["format"]
+        plain["pattern"] = r"^-?[0-9]{1,30}(\.[0-9]{1,30})?$"
+    if plain.pop("contentEncoding", None) == "base64":
+        plain["pattern"] = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
     if "properties" in plain:
         plain.setdefault("additionalProperties", False)
     return plain

@@ -103,3 +103,16 @@ def test_a_reader_that_goes_away_is_no_noise() -> None:
         process.stdout.close()
         assert process.wait() == 1
         assert process.stderr.read() == b""
+
+
+def test_an_argument_that_is_no_text_is_told_in_a_line(tmp_path: Path) -> None:
+    env = {
+        "TENANTRY_CONFIG_DIR": str(tmp_path),
+        "TENANTRY_BASE_URL": "http://127.0.0.1:9/client/v4",
+        "TENANTRY_ACCOUNT_ID": "dev",
+        "TENANTRY_API_TOKEN": "t",
+    }
+    # what Python makes of a byte that is no UTF-8
+    result = workerctl("ai", "run", "kimi-k2.6", "\udcff", env=env)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: an argument or the input is not UTF-8 text\n"

@@ -206,14 +206,17 @@ def test_plans_are_listed_changed_and_deleted(operator: Operator) -> None:
 
 def test_what_cannot_be_undone_is_asked_first(on_sqlite: Operator) -> None:
     on_sqlite.does("tenant", "create", "acme")
+    on_sqlite.does("plan", "create", "team")
 
-    refused = on_sqlite("tenant", "delete", "acme", stdin="n\n")
-    assert refused.exit_code == 1
-    assert "usage is kept" in refused.stdout
+    for what, name in (("tenant", "acme"), ("plan", "team")):
+        # there is nobody to ask
+        refused = on_sqlite(what, "delete", name, stdin="y\n")
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert "say --yes" in refused.stderr
+        on_sqlite.does(what, "show", name)
     assert on_sqlite.json("tenant", "show", "acme")["state"] == "active"
 
-    agreed = on_sqlite("tenant", "delete", "acme", stdin="y\n")
-    assert agreed.exit_code == 0
+    on_sqlite.does("tenant", "delete", "acme", "--yes")
     assert on_sqlite.json("tenant", "show", "acme")["state"] == "deleted"
 
 

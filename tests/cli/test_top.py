@@ -144,3 +144,19 @@ def test_an_edge_that_is_not_there_is_named() -> None:
     result = CliRunner().invoke(top, ["--once", "--token", "t", "--url", "http://127.0.0.1:9"])
     assert result.exit_code == 1
     assert "http://127.0.0.1:9 does not answer" in result.output
+
+
+def test_nobody_is_asked_for_a_token_where_there_is_no_terminal() -> None:
+    result = CliRunner().invoke(top, [], env={"TENANTRY_OPERATOR_TOKEN": ""})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--token" in result.stderr
+
+
+def test_a_token_that_no_header_holds_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(403))
+    client = httpx.Client
+    monkeypatch.setattr("httpx.Client", lambda **options: client(transport=transport, **options))
+    # not a terminal, so one look
+    result = CliRunner().invoke(top, ["--token", "ü"])
+    assert result.exit_code == 1
+    assert "token create" in result.output

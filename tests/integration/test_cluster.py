@@ -15,7 +15,7 @@ from support.dev_server import LAST_LINE, a_dev_server, environment
 from support.http_peer import an_unused_port
 from support.processes import wait_until_gone
 from support.supervised import a_process
-from tenantry.credentials import Credentials, load_credentials
+from tenantry.credentials import Credentials, load_credentials, save_credentials
 
 pytestmark = pytest.mark.cluster
 
@@ -79,3 +79,16 @@ async def test_the_sample_on_one_machine_serves_over_tls(tmp_path: Path) -> None
         assert served.wait_for_end() == 0
     for pid in pids:
         await wait_until_gone(pid)
+
+
+def test_a_start_that_fails_takes_no_credentials_from_another(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "credentials.json"
+    others = Credentials(base_url="http://127.0.0.1:9/client/v4", account_id="dev", api_token="t")
+    save_credentials(others, path)
+    options = ["--port", str(an_unused_port()), "--state-dir", str(tmp_path / "state")]
+    # no machine has so many
+    arguments = ["dev", *options, "--device", "cuda:99"]
+    with a_process(PROGRAM, *arguments, env=environment(tmp_path)) as served:
+        assert served.wait_for_end() == 1
+    assert any(line.startswith("Error:") for line in served.lines)
+    assert load_credentials(path) == others

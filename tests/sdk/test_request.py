@@ -105,6 +105,13 @@ def test_contradicting_wishes_for_a_stream_are_refused(recorder: Recorder) -> No
         an_ai(recorder).run("kimi-k2.6", {"prompt": "?", "stream": True}, stream=False)
 
 
+@pytest.mark.parametrize("session", ["Grüße", "a\nb"])
+def test_a_session_that_no_header_holds_is_in_the_body(recorder: Recorder, session: str) -> None:
+    an_ai(recorder).run("kimi-k2.6", {"prompt": "?"}, session=session)
+    assert "x-session-affinity" not in recorder.request.headers
+    assert json.loads(recorder.request.content)["prompt_cache_key"] == session
+
+
 def test_a_session_is_a_header(recorder: Recorder) -> None:
     ai = an_ai(recorder)
     ai.run("kimi-k2.6", {"prompt": "?"}, session="ses_1")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from decimal import Decimal
 from typing import Any, assert_type
 
 import httpx
@@ -202,3 +204,23 @@ def test_a_stream_that_was_left_has_no_whole_answer() -> None:
         stream.close()
         with pytest.raises(tenantry.StreamTruncated, match="closed before"):
             stream.completion()
+
+
+def test_exact_numbers_and_bytes_are_asked_for_as_text_of_their_form() -> None:
+    class Bill(msgspec.Struct):
+        total: Decimal
+        scan: bytes
+
+    recorder = Recorder('{"total": "12.50", "scan": "aGk="}')
+    with AI(transport=MockTransport(recorder)) as ai:
+        bill = ai.run("kimi-k2.6", PROMPT, response_format=Bill)
+    assert bill == Bill(total=Decimal("12.50"), scan=b"hi")
+    fields = recorder.body["response_format"]["json_schema"]["schema"]["properties"]
+    for name, good, bad in (
+        ("total", ("0", "-12.50"), ("1e5", "NaN", "", "1,5")),
+        ("scan", ("", "aGk=", "aGkh"), ("a", "aGk", "a-_=")),
+    ):
+        assert fields[name].keys() == {"type", "pattern"}
+        pattern = re.compile(fields[name]["pattern"])
+        assert all(pattern.search(text) for text in good)
+        assert not any(pattern.search(text) for text in bad)

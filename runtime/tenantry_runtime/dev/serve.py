@@ -115,7 +115,9 @@ class _Serving:
         address = edge_address(self.deployment)
         curl_config = self.state.run / "curl.conf"
         credentials_file = credentials_path()
+        await patiently(lambda: until_ready(address), self._say_slow)
         try:
+            # not before: until it serves, what is there may be of another that does
             credentials = await grant_access(
                 state_dir=self.state.path,
                 store_url=self.deployment.edge.store,
@@ -127,7 +129,6 @@ class _Serving:
             self.console.error(str(error))
             return False
 
-        await patiently(lambda: until_ready(address), self._say_slow)
         say_ready(
             self.console,
             entries=self.entries,

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 
 import anyio
 
+from tenantry_runtime.deployment.plan import EDGE
 from tenantry_runtime.pool.loop_link import how_it_ended
 
 from .children import Child, start_child
@@ -28,7 +29,7 @@ async def supervise(
 ) -> int:
     """Start the parts, and end them all with the first thing that ends; return the exit code.
 
-    `welcome` runs beside them and says when they serve; False ends everything, as an error that it
+    A node that was drained ends alone. `welcome` runs beside them and says when they serve; False ends everything, as an error that it
     has told of.
     """
     with anyio.open_signal_receiver(*_stop_signals()) as signals:
@@ -63,8 +64,11 @@ async def supervise(
                     return 1
 
                 tasks.start_soon(first_to_end, a_signal)
+                running = {child.name for child in children}
                 for child in children:
-                    tasks.start_soon(first_to_end, lambda child=child: _death(child, console))
+                    tasks.start_soon(
+                        first_to_end, lambda child=child: _death(child, running, console)
+                    )
                 tasks.start_soon(first_to_end, a_failed_welcome)
             console.line("Stopping")
             await _stop(children, signals, console)
@@ -109,8 +113,17 @@ def _stop_signals() -> list[signal.Signals]:
     return stop
 
 
-async def _death(child: Child, console: Console) -> int:
-    """Wait until a child ends by itself, which is an error."""
+async def _death(child: Child, running: set[str], console: Console) -> int:
+    """Wait until a child ends by itself, which is an error, but of a node that was asked to drain.
+
+    The others go on then, while there are any.
+    """
     code = await child.process.wait()
+    running.discard(child.name)
+    if code == 0 and child.name != EDGE:
+        console.line(f"{child.name} has ended, as it was asked to")
+        if running:
+            await anyio.sleep_forever()
+        return 0
     console.died(child.name, how_it_ended(code), child.log, child.log_tail())
     return 1

@@ -17,6 +17,7 @@ from tenantry_runtime.core import JsonFormat, ToolChoice
 from tenantry_runtime.errors import InvalidInput
 
 from .grammar import CONTENT_FIELD, Wanted, answer_grammar, call_controls, schemas_grammar
+from .json_grammar import CircularReference
 from .matching import GrammarError, Matching
 from .model import TextModel
 from .prompt import OutputState
@@ -77,6 +78,8 @@ class Constraints:
             return self._understood(wanted)
         except RecursionError as error:
             raise InvalidInput(wanted.field, "is nested too deeply") from error
+        except CircularReference as error:
+            raise InvalidInput(wanted.field, str(error)) from error
 
     def _understood(self, wanted: Wanted) -> str:
         tools = [tool for _, tool in wanted.callable_tools]

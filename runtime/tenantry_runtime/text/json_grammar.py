@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -63,12 +64,17 @@ _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _UNBINDING = frozenset({"$schema", "$id", "$defs", "definitions"})
 
 
+class CircularReference(ValueError):
+    """A reference that leads to itself, and so to no schema."""
+
+
 def json_expression(schema: Schema | bool, *, is_lenient: bool) -> str:
     """Return the Lark expression of the values that fit.
 
     `is_lenient`: what the compiler does not know of schemas is no error, and does not bind the model.
     """
     known: dict[str, Any] = {} if isinstance(schema, bool) else dict(schema)
+    _check_references(known)
     if not any(_names_a_document(each) for each in _walk(known)):
         # a name that nobody uses, and that need be none
         known.pop("$id", None)
@@ -107,6 +113,29 @@ def _combines(schema: Any) -> bool:
 def _names_a_document(schema: Schema) -> bool:
     reference = schema.get("$ref", "#")
     return isinstance(reference, str) and not reference.startswith("#")
+
+
+def _check_references(root: Schema) -> None:
+    """Raise `CircularReference` where references lead in a circle: the compiler does not notice."""
+    for each in _walk(root):
+        passed: set[str] = set()
+        place: Any = each
+        while isinstance(place, Mapping) and isinstance(reference := place.get("$ref"), str):
+            if reference in passed:
+                raise CircularReference(f"$ref {reference[:80]!r} refers to itself")
+            passed.add(reference)
+            place = _found(root, reference)
+
+
+def _found(root: Schema, reference: str) -> Any:
+    """Return what a reference within the document leads to; None: nothing, or not that simply."""
+    if not reference.startswith("#"):
+        return None
+    place: Any = root
+    for step in reference[1:].split("/")[1:]:
+        step = unquote(step).replace("~1", "/").replace("~0", "~")
+        place = place.get(step) if isinstance(place, Mapping) else None
+    return place
 
 
 def _walk(schema: Any) -> Iterator[Schema]:

@@ -18,6 +18,7 @@ from support.http_peer import an_unused_port
 from support.processes import command_of, wait_until_gone
 from support.supervised import Supervised, a_process
 from tenantry.credentials import load_credentials
+from tenantry_runtime.pool.client import drain_node
 
 SERVE = """
 import sys
@@ -190,3 +191,17 @@ def test_what_cannot_be_started_is_an_error(
         assert served.wait_for_end() == 1
     assert served.lines == [f"Error: {problem.format(file=file)}"]
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_is_drained_ends_alone(tmp_path: Path) -> None:
+    file = a_cluster_file(tmp_path)
+    port = tomllib.loads(file.read_text())["edge"]["port"]
+    with serving(file) as served:
+        served.wait_for_line(LAST_LINE)
+        await drain_node(f"unix:{tmp_path}/run/prefill.sock", None)
+        served.wait_for_line("prefill has ended, as it was asked to")
+        with socket.create_connection(("127.0.0.1", port)):
+            pass
+        served.interrupt()
+        assert served.wait_for_end() == 0

@@ -256,6 +256,36 @@ def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
         grammar_of("kimi", at_once(format=JsonFormat(schema=schema)))
 
 
+@BOTH
+@pytest.mark.parametrize(
+    "circle",
+    [
+        {"$ref": "#"},
+        {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}},
+        {
+            "$ref": "#/$defs/a",
+            "$defs": {"a": {"$ref": "#/$defs/b~1c"}, "b/c": {"$ref": "#/$defs/a"}},
+        },
+    ],
+)
+def test_a_reference_that_leads_to_itself_is_refused(
+    family: str, circle: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidInput, match="refers to itself"):
+        grammar_of(family, at_once(format=JsonFormat(schema=circle)))
+    with pytest.raises(InvalidInput, match="refers to itself"):
+        grammar_of(family, at_once(tools=(CLOCK, Tool(name="f", parameters=circle))))
+
+
+@BOTH
+def test_a_schema_may_contain_itself(family: str) -> None:
+    child = {"anyOf": [{"$ref": "#"}, {"type": "null"}]}
+    tree = {"type": "object", "properties": {"child": child}, "required": ["child"]}
+    wanted = at_once(format=JsonFormat(schema=tree))
+    assert begins(family, wanted, '{"child": {"child": null}}')
+    assert not begins(family, wanted, '{"child": {"child": 1')
+
+
 def test_a_schemas_own_options_do_not_count() -> None:
     schema = {"type": "object", "x-guidance": {"whitespace_pattern": "[ ]*", "lenient": True}}
     wanted = at_once(format=JsonFormat(schema=schema))
