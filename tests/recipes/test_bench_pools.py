@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.port_contract import an_end
 from support.text import KIMI_NANO
 from tenantry_recipes.bench.contender import BenchPrompt, Run
 from tenantry_recipes.bench.pools.handoff_overhead import NUM_WARM_UP, ONE_POOL, compare
@@ -27,7 +28,7 @@ from tenantry_recipes.bench.pools.timed_node import TimedLoop, read_times
 from tenantry_recipes.bench.pools.turns import in_turns
 from tenantry_recipes.bench.prompts import MOST_TOKENS, long_prompts
 from tenantry_runtime.core import PAGE_TOKENS, FinishReason, RenderOptions
-from tenantry_runtime.pool.messages import HandoffEnd, NodeMessage, SequenceTokens, Step
+from tenantry_runtime.pool.messages import NodeMessage, SequenceTokens, Step
 from tenantry_runtime.pool.page_port import EndCame, PortEvent, SourceLost
 from tenantry_runtime.pool.step_loop import Tell
 
@@ -186,18 +187,7 @@ def test_only_steps_of_the_whole_batch_are_timed(tmp_path: Path) -> None:
 
 def test_the_hand_offs_of_a_batch_end_at_one_time() -> None:
     def end(source: int, num_pages: int) -> EndCame:
-        return EndCame(
-            HandoffEnd(
-                handoff=source,
-                num_pages=num_pages,
-                first_token=1,
-                queued_ns=0,
-                prefill_started_ns=0,
-                first_token_ns=0,
-                num_prefill_chunks=1,
-            ),
-            source,
-        )
+        return EndCame(an_end(source, num_pages), source)
 
     inner = FakePort(
         [end(1, 4), end(2, 32)],
