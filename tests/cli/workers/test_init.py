@@ -21,6 +21,8 @@ def test_a_new_worker_can_be_deployed_as_it_is(
     deployed = folder.run("deploy")
 
     assert made.exit_code == 0, made.output
+    # as a shell takes it
+    assert "\n  cd 'My Agent'\n" in made.output
     assert deployed.exit_code == 0, deployed.output
     assert deployed.stderr == ""
     (upload,) = plane.uploads()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -55,7 +56,7 @@ def init(folder: Path, name: str | None, screen: Screen) -> None:
     screen.say()
     screen.say("Next:")
     if folder != Path():
-        screen.say(f"  cd {folder}")
+        screen.say(f"  cd {shlex.quote(str(folder))}")
     screen.say("  pytest             test it without a model")
     screen.say("  workerctl dev      run it here, and again at every change")
     screen.say("  workerctl deploy   give it a URL")
