@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
-from urllib.parse import unquote
+
+from .schema_types import pointed_at
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -117,25 +118,18 @@ def _names_a_document(schema: Schema) -> bool:
 
 def _check_references(root: Schema) -> None:
     """Raise `CircularReference` where references lead in a circle: the compiler does not notice."""
+    sound: set[str] = set()
     for each in _walk(root):
         passed: set[str] = set()
-        place: Any = each
+        place: object = each
         while isinstance(place, Mapping) and isinstance(reference := place.get("$ref"), str):
             if reference in passed:
                 raise CircularReference(f"$ref {reference[:80]!r} refers to itself")
+            if reference in sound:
+                break
             passed.add(reference)
-            place = _found(root, reference)
-
-
-def _found(root: Schema, reference: str) -> Any:
-    """Return what a reference within the document leads to; None: nothing, or not that simply."""
-    if not reference.startswith("#"):
-        return None
-    place: Any = root
-    for step in reference[1:].split("/")[1:]:
-        step = unquote(step).replace("~1", "/").replace("~0", "~")
-        place = place.get(step) if isinstance(place, Mapping) else None
-    return place
+            place = pointed_at(reference, root)
+        sound |= passed
 
 
 def _walk(schema: Any) -> Iterator[Schema]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 JSON_TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 
@@ -25,8 +26,21 @@ def resolved(schema: object, root: Mapping[str, Any]) -> object:
     for _ in range(MAX_DEPTH):
         if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
             return schema
-        schema = _pointed_at(schema["$ref"], root)
+        schema = pointed_at(schema["$ref"], root)
     return None
+
+
+def pointed_at(reference: str, root: Mapping[str, Any]) -> object:
+    """Return what a reference within the document leads to (RFC 6901, section 6); None: nowhere."""
+    if not reference.startswith("#"):
+        return None
+    found: object = root
+    for step in unquote(reference.removeprefix("#")).split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, Mapping) or key not in found:
+            return None
+        found = found[key]
+    return found
 
 
 def type_of(value: object) -> str:
@@ -94,18 +108,6 @@ def _intersection(said: Sequence[frozenset[str]]) -> frozenset[str]:
         widened = types | {"integer"} if "number" in types else types
         allowed = allowed & widened or allowed
     return frozenset() if allowed == JSON_TYPES else allowed
-
-
-def _pointed_at(reference: str, root: Mapping[str, Any]) -> object:
-    if not reference.startswith("#"):
-        return None
-    found: object = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, Mapping) or key not in found:
-            return None
-        found = found[key]
-    return found
 
 
 def _known(names: Sequence[object]) -> frozenset[str]:
