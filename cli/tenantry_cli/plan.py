@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .confirm import confirm
 from .json_output import print_json
 from .moments import iso
 from .operator import StoreAddress, store_options, use_store
@@ -13,7 +14,6 @@ from .promises import warn_of_promises
 from .tables import columns
 from .terms_options import GivenTerms, terms_options
 from .terms_table import terms_table
-from .workers.output.screen import confirm
 
 if TYPE_CHECKING:
     # a base install lacks what it imports

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .confirm import confirm
 from .json_output import print_json
 from .moments import iso, shown
 from .operator import StoreAddress, store_options, use_store
@@ -14,7 +15,6 @@ from .secret import secret
 from .tables import columns
 from .terms_options import GivenTerms, terms_options
 from .terms_table import terms_table
-from .workers.output.screen import confirm
 
 if TYPE_CHECKING:
     # a base install lacks what it imports

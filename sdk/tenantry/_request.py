@@ -107,10 +107,12 @@ class Calls:
             if "response_format" in inputs:
                 raise ValueError("response_format is given twice: as argument and in inputs")
             body["response_format"] = json_format(response_format)
-        header_session = session
-        if session is not None and not (session.isascii() and session.isprintable()):
-            # no header holds it, but the body does
-            body["prompt_cache_key"], header_session = session, None
+        affinity: dict[str, str] = {}
+        if session is not None and session.isascii() and session.isprintable():
+            affinity["x-session-affinity"] = session
+        elif session is not None:
+            # no header holds it
+            body["prompt_cache_key"] = session
         if reject_if_busy:
             body["options"] = {**inputs.get("options", {}), "rejectIfBusy": True}
         return Call(
@@ -120,7 +122,7 @@ class Calls:
                 {
                     "accept": "text/event-stream" if is_stream else "application/json",
                     "content-type": "application/json",
-                    **({} if header_session is None else {"x-session-affinity": header_session}),
+                    **affinity,
                 },
                 extra_headers,
             ),

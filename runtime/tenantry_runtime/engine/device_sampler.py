@@ -30,7 +30,7 @@ from tenantry_runtime.core import Sampling
 
 from .history import penalties_of
 from .penalties import NUM_COLUMNS, NUM_PENALTIES, adjust_on_device
-from .sampler import COLDEST, Filters, Sampled, SamplerState, draw, is_filtering
+from .sampler import COLDEST, Filters, Sampled, SamplerState, draw, is_filtering, most_likely
 
 
 class SamplingKind(IntEnum):
@@ -146,8 +146,7 @@ def sample_on_device(
     logits_RV: torch.Tensor, views: Mapping[str, torch.Tensor], kind: SamplingKind
 ) -> Sampled:
     """Draw one token per row of logits that are cut to what may be drawn, and adjusted."""
-    highest_R, tokens_R = logits_RV.max(dim=-1)  # the first of equals
-    is_finite_R = highest_R.isfinite()
+    highest_R, tokens_R, is_finite_R = most_likely(logits_RV)
     if kind is SamplingKind.GREEDY:
         return Sampled(tokens_R, is_finite_R)
     temperature_R1 = views["temperature"].view(torch.float64).to(logits_RV.dtype)

@@ -82,7 +82,7 @@ def sample(
     logits_RV = logits_RV[:, :vocab_limit]
     if tables_R:
         logits_RV = adjust_rows(logits_RV, samplings_R, tables_R)
-    highest_R, tokens_R, is_finite_R = _most_likely(logits_RV)
+    highest_R, tokens_R, is_finite_R = most_likely(logits_RV)
     drawn = [row for row, sampling in enumerate(samplings_R) if sampling.temperature >= COLDEST]
     if drawn:
         rows = slice(None) if len(drawn) == len(tokens_R) else drawn
@@ -130,7 +130,7 @@ def is_filtering(sampling: Sampling) -> bool:
     return sampling.top_k is not None or sampling.top_p < 1 or sampling.min_p > 0
 
 
-def _most_likely(logits_RV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def most_likely(logits_RV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return each row's highest logit, its token, the first of equals, and whether it is finite.
 
     Not-a-number is higher than all else.

@@ -29,8 +29,8 @@ async def supervise(
 ) -> int:
     """Start the parts, and end them all with the first thing that ends; return the exit code.
 
-    A node that was drained ends alone. `welcome` runs beside them and says when they serve; False ends everything, as an error that it
-    has told of.
+    A node that was drained ends alone. `welcome` runs beside them and says when they serve; False
+    ends everything, as an error that it has told of.
     """
     with anyio.open_signal_receiver(*_stop_signals()) as signals:
         async with AsyncExitStack() as stack:

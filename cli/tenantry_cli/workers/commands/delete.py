@@ -27,9 +27,9 @@ def delete(
     worker: str | None, dry_run: bool, force: bool, yes: bool, chosen: Chosen, screen: Screen
 ) -> None:
     """Delete a worker, its versions, secrets, routes and triggers. KV namespaces stay."""
+    from tenantry_cli.confirm import confirm
     from tenantry_cli.workers.api import Refused
     from tenantry_cli.workers.history import explained
-    from tenantry_cli.workers.output.screen import confirm
 
     name = chosen.worker(worker)
     if dry_run:

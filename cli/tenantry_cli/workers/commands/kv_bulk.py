@@ -79,7 +79,7 @@ def delete(
     screen: Screen,
 ) -> None:
     """Delete the keys of FILE: ["key", …] or what `kv key list` prints."""
-    from tenantry_cli.workers.output.screen import confirm
+    from tenantry_cli.confirm import confirm
 
     names = _names(file)
     confirm(f"Delete {len(names)} keys?", yes=yes)

@@ -166,7 +166,7 @@ def delete(
     screen: Screen,
 ) -> None:
     """Delete KEY. It is no error if it is not there."""
-    from tenantry_cli.workers.output.screen import confirm
+    from tenantry_cli.confirm import confirm
 
     with connect() as plane:
         found = chosen_id(plane, namespace_id, binding, chosen)

@@ -96,7 +96,7 @@ def delete(
     screen: Screen,
 ) -> None:
     """Delete a namespace with all its keys."""
-    from tenantry_cli.workers.output.screen import confirm
+    from tenantry_cli.confirm import confirm
 
     with connect() as plane:
         if name is not None:

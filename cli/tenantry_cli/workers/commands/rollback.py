@@ -29,8 +29,8 @@ def rollback(
     version_id: str | None, message: str | None, yes: bool, chosen: Chosen, screen: Screen
 ) -> None:
     """Give all traffic to VERSION, or to the version that had it before the present one."""
+    from tenantry_cli.confirm import confirm
     from tenantry_cli.workers.history import deployments_of, show_version, version_of
-    from tenantry_cli.workers.output.screen import confirm
     from tenantry_cli.workers.publish.deploy import give_traffic
 
     worker = chosen.worker()

@@ -76,7 +76,7 @@ def list_command(chosen: Chosen, screen: Screen) -> None:
 @json_option
 def delete(key: str, yes: bool, chosen: Chosen, screen: Screen) -> None:
     """Forget the secret KEY."""
-    from tenantry_cli.workers.output.screen import confirm
+    from tenantry_cli.confirm import confirm
 
     worker = chosen.worker()
     confirm(f"Delete the secret {key} of {worker}?", yes=yes)

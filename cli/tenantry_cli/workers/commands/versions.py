@@ -133,9 +133,9 @@ def deploy_command(
     \b
     workerctl versions deploy 5e1c…@10% 8d4c…@90%
     """
+    from tenantry_cli.confirm import confirm
     from tenantry_cli.workers.api import Refused
     from tenantry_cli.workers.history import explained
-    from tenantry_cli.workers.output.screen import confirm
     from tenantry_cli.workers.publish.deploy import give_traffic
     from tenantry_cli.workers.traffic import split_of
 

@@ -27,10 +27,13 @@ _OURS = frozenset(
 
 _NOT_PASSED = HOP_BY_HOP | _OURS
 
-_LISTS = frozenset({"connection", "x-forwarded-for"})
-
 COOKIE = "cookie"
-"""HTTP/2 sends its parts apart; RFC 9113, section 8.2.3, has them put together for all else."""
+
+_JOINTS = {"connection": ", ", "x-forwarded-for": ", ", COOKIE: "; "}
+"""What stands between the values of a header that is one, however often it comes.
+
+HTTP/2 sends a cookie in parts: RFC 9113, section 8.2.3, has them put together for all else.
+"""
 
 NO_HOST = "localhost"
 """What a worker sees as the host of a request that names none."""
@@ -44,27 +47,22 @@ class Head:
         self.method: str = scope["method"]
         self.http_version: str = scope["http_version"]
         self.values: dict[str, str] = {}
-        """The last value of each header; of lists, all."""
+        """The last value of each header; of those in `_JOINTS`, all."""
         self.query: str = scope["query_string"].decode("latin-1")
         client = scope.get("client")
         self.client_ip: str = client[0] if client else ""
         self._scope = scope
         self._passed: list[tuple[str, str]] = []
-        cookies: list[str] = []
         num_bytes = 0
         for raw_name, raw_value in scope["headers"]:
             num_bytes += len(raw_name) + len(raw_value)
             name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-            # several of these are one list
-            self.values[name] = (
-                f"{self.values[name]}, {value}" if name in _LISTS and name in self.values else value
-            )
-            if name == COOKIE:
-                cookies.append(value)
-            elif name not in _NOT_PASSED:
+            if name in _JOINTS and name in self.values:
+                value = f"{self.values[name]}{_JOINTS[name]}{value}"
+            self.values[name] = value
+            if name not in _NOT_PASSED and name != COOKIE:
                 self._passed.append((name, value))
-        if cookies:
-            self.values[COOKIE] = "; ".join(cookies)
+        if COOKIE in self.values:
             self._passed.append((COOKIE, self.values[COOKIE]))
         self._num_bytes = num_bytes
 

@@ -58,8 +58,8 @@ _MAPPED = IPv6Network("::ffff:0:0/96")
 def is_public(address: Address) -> bool:
     """Say whether an address is anybody's on the internet."""
     if isinstance(address, IPv6Address):
-        if address in _MAPPED or address in _NAT64:
-            return is_public(IPv4Address(int(address) & 0xFFFF_FFFF))
+        if (meant := _meant(address)) is not None:
+            return is_public(meant)
         if address.scope_id is not None or address not in _GLOBAL_UNICAST:
             return False
         return not any(address in network for network in _NOT_PUBLIC_V6)
@@ -74,10 +74,16 @@ def plain(address: Address) -> Address:
 
 
 def spellings(address: Address) -> tuple[Address, ...]:
-    """Return an address, and the IPv4 one that a translator (NAT64) would make of it."""
-    if isinstance(address, IPv6Address) and address in _NAT64:
-        return address, IPv4Address(int(address) & 0xFFFF_FFFF)
-    return (address,)
+    """Return an address, and the IPv4 one that it stands for where it does."""
+    meant = _meant(address) if isinstance(address, IPv6Address) else None
+    return (address,) if meant is None else (address, meant)
+
+
+def _meant(address: IPv6Address) -> IPv4Address | None:
+    """Return the IPv4 address that a mapped one wraps, or a translator (NAT64) makes of one."""
+    if address in _MAPPED or address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return None
 
 
 def parse(text: str) -> Address | None:
